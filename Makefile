@@ -1,0 +1,37 @@
+# Two commands for a new machine (Python 3.11+, pip, make, git): `make run` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
+
+.PHONY: run setup test lint types pytest bench docs clean
+
+run: setup  ## three models over 120 clients, several methods compared, a table and a picture
+	$(BIN)/fedmux compare examples/quickstart.toml
+
+test: lint types pytest  ## everything CI runs
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+pytest: setup
+	$(BIN)/python -m pytest -n 2
+
+bench: setup  ## side-by-side measurements; prints, asserts nothing
+	$(BIN)/python benchmarks/million_clients.py
+
+docs: setup  ## regenerate what is generated: the experiment file reference
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
