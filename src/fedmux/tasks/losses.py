@@ -1,0 +1,112 @@
+"""Losses and metrics by name: functions of (outputs, targets) that give one value per point.
+
+One value per point, not a mean: callers weigh points themselves (ragged batches, clients' segments).
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch.nn import functional
+
+from fedmux.errors import FedmuxError
+from fedmux.importing import closest, import_object
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets -> (batch,), lower is better
+Metric = Callable[
+    [torch.Tensor, torch.Tensor], torch.Tensor
+]  # outputs, targets -> (batch,), higher is better
+
+
+def cross_entropy(
+    outputs: torch.Tensor, targets: torch.Tensor, *, label_smoothing: float = 0.0
+) -> torch.Tensor:
+    """Of logits (batch, C) and labels (batch,)."""
+    return functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=label_smoothing)
+
+
+def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over the output dimensions; targets (batch,) and outputs (batch, 1) go together."""
+    if outputs.numel() != targets.numel():
+        raise FedmuxError(
+            f"squared-error: outputs of shape {tuple(outputs.shape)} do not match targets of shape "
+            f"{tuple(targets.shape)}; give the model as many outputs as a target has numbers"
+        )
+    difference = outputs - targets.reshape(outputs.shape).to(outputs.dtype)
+    return difference.square().flatten(1).mean(1) if outputs.dim() > 1 else difference.square()
+
+
+def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """1 where the largest logit is the label, else 0."""
+    return (outputs.argmax(-1) == targets).to(outputs.dtype)
+
+
+def negative_squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Squared error with the sign of a score."""
+    return -squared_error(outputs, targets)
+
+
+LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
+METRICS: Mapping[str, Metric] = {"accuracy": accuracy, "negative-squared-error": negative_squared_error}
+_DEFAULT_METRICS = {"squared-error": "negative-squared-error"}
+
+
+def default_metric(loss: str) -> str:
+    """The metric of a task that names none."""
+    return _DEFAULT_METRICS.get(loss, "accuracy")
+
+
+def build_loss(name: str, options: dict[str, object]) -> Loss:
+    """The loss `name`, or a user's `module:function`, with its options bound."""
+    loss = _find(name, LOSSES, "loss")
+    try:
+        inspect.signature(loss).bind(None, None, **options)
+    except (TypeError, ValueError) as error:
+        raise FedmuxError(
+            f'loss "{name}" cannot be called with (outputs, targets) and options {options}: {error}'
+        ) from error
+    if name == "cross-entropy":
+        _check_smoothing(options.get("label_smoothing", 0.0))
+    bound = partial(loss, **options)
+    return bound if name in LOSSES else _one_value_per_point(bound, f'loss "{name}"')
+
+
+def build_metric(name: str) -> Metric:
+    """The metric `name`, or a user's `module:function`."""
+    metric = _find(name, METRICS, "metric")
+    return metric if name in METRICS else _one_value_per_point(metric, f'metric "{name}"')
+
+
+def _find(name: str, known: Mapping[str, Loss], what: str) -> Callable[..., torch.Tensor]:
+    if ":" not in name:
+        if name not in known:
+            hint = closest(name, list(known))
+            raise FedmuxError(
+                f'{what} "{name}" is unknown{hint}; known: {", ".join(known)}, or your own module:function'
+            )
+        return known[name]
+    found = import_object(name, what)
+    if not callable(found) or isinstance(found, type):
+        raise FedmuxError(f'{what} "{name}" is not a function; name one of (outputs, targets)')
+    return found
+
+
+def _check_smoothing(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise FedmuxError(f'loss "cross-entropy": label_smoothing must be in [0, 1), got {value!r}')
+
+
+def _one_value_per_point(function: Callable[..., torch.Tensor], what: str) -> Loss:
+    """Stop a user's function that averages: its result would be taken for one point's."""
+
+    def checked(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        values = function(outputs, targets)
+        if values.shape != outputs.shape[:1]:
+            raise FedmuxError(
+                f"{what} must give one value per point, shape {tuple(outputs.shape[:1])}, "
+                f'got {tuple(values.shape)}; with torch\'s losses set reduction="none"'
+            )
+        return values
+
+    return checked

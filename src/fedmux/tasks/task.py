@@ -1,0 +1,51 @@
+"""A task at run time: one of the S models being trained, with its module, loss, metric and data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fedmux.flat import Layout, Model
+from fedmux.population import Ints
+
+PointFunction = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one number for each point
+
+
+@dataclass(frozen=True)
+class LocalSgd:
+    """What a client does with the global model: epochs of mini-batch SGD over its own points."""
+
+    batch_size: int
+    epochs: int
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None  # largest gradient norm of a step
+
+    def steps(self, sizes: Ints) -> Ints:
+        """Gradient steps for clients of these sizes."""
+        return self.epochs * self.passes(sizes)
+
+    def passes(self, sizes: Ints) -> Ints:
+        """Mini-batches in one pass over clients of these sizes."""
+        return -(-sizes // self.batch_size)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    name: str
+    module: nn.Module
+    layout: Layout
+    loss: PointFunction
+    metric: PointFunction
+    x: Tensor  # training points of all clients, one after the other
+    y: Tensor
+    offsets: Ints  # N + 1: client i owns points offsets[i] to offsets[i + 1]
+    validation: tuple[Tensor, Tensor]  # held-out points that allocators may look at
+    test: tuple[Tensor, Tensor]  # held-out points that are reported
+    local: LocalSgd
+    learning_rate: Callable[[int], float]  # of the round
+
+    def weights(self, model: Model) -> dict[str, Tensor]:
+        """A model as a state dict of the module."""
+        self.layout.write(model)
+        return {name: value.detach().clone() for name, value in self.module.state_dict().items()}

@@ -1,0 +1,164 @@
+"""Losses and metrics: one value per point, equal to torch's; users' own; refusals."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fedmux.errors import FedmuxError
+from fedmux.tasks import build_loss, build_metric, default_metric
+
+LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 1, 2, 3, 1, 2])
+
+OWN = """
+import torch
+def margin(outputs, targets, *, gap=1.0):
+    return torch.relu(gap - outputs.gather(1, targets[:, None])[:, 0])
+def averaged(outputs, targets):
+    return outputs.mean()
+def lonely(outputs):
+    return outputs
+class Loss:
+    pass
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_losses.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+def test_cross_entropy_per_point_equals_torchs() -> None:
+    values = build_loss("cross-entropy", {})(LOGITS, LABELS)
+    assert values.shape == (6,)
+    torch.testing.assert_close(values, functional.cross_entropy(LOGITS, LABELS, reduction="none"))
+
+
+def test_label_smoothing_is_torchs() -> None:
+    values = build_loss("cross-entropy", {"label_smoothing": 0.1})(LOGITS, LABELS)
+    torch.testing.assert_close(values.mean(), functional.cross_entropy(LOGITS, LABELS, label_smoothing=0.1))
+
+
+def test_losses_can_be_vmapped() -> None:
+    for options in ({}, {"label_smoothing": 0.1}):
+        loss = build_loss("cross-entropy", dict(options))
+        stacked = torch.func.vmap(loss)(LOGITS.reshape(2, 3, 4), LABELS.reshape(2, 3))
+        torch.testing.assert_close(stacked.flatten(), loss(LOGITS, LABELS))
+
+
+def test_squared_error_is_the_mean_over_output_dimensions() -> None:
+    targets = torch.ones(6, 4)
+    values = build_loss("squared-error", {})(LOGITS, targets)
+    torch.testing.assert_close(values, functional.mse_loss(LOGITS, targets, reduction="none").mean(1))
+
+
+def test_squared_error_pairs_a_column_of_outputs_with_a_vector_of_targets() -> None:
+    values = build_loss("squared-error", {})(torch.tensor([[1.0], [2.0]]), torch.tensor([3, 5]))
+    assert values.tolist() == [4.0, 9.0]
+    assert build_loss("squared-error", {})(torch.tensor([1.0, 2.0]), torch.tensor([3, 5])).tolist() == [
+        4.0,
+        9.0,
+    ]
+
+
+def test_squared_error_refuses_targets_of_another_size() -> None:
+    with pytest.raises(FedmuxError) as error:
+        build_loss("squared-error", {})(LOGITS, torch.ones(6))
+    assert str(error.value) == (
+        "squared-error: outputs of shape (6, 4) do not match targets of shape (6,); "
+        "give the model as many outputs as a target has numbers"
+    )
+
+
+def test_metrics_score_points() -> None:
+    assert build_metric("accuracy")(torch.eye(3), torch.tensor([0, 2, 2])).tolist() == [1.0, 0.0, 1.0]
+    scores = build_metric("negative-squared-error")(torch.tensor([[1.0], [2.0]]), torch.tensor([3.0, 2.0]))
+    assert scores.tolist() == [-4.0, 0.0]
+
+
+def test_each_loss_has_a_default_metric() -> None:
+    losses = ("cross-entropy", "squared-error", "own_losses:margin")
+    assert [default_metric(name) for name in losses] == ["accuracy", "negative-squared-error", "accuracy"]
+
+
+def test_a_users_function_is_a_loss_or_a_metric() -> None:
+    values = build_loss("own_losses:margin", {"gap": 2.0})(LOGITS, LABELS)
+    torch.testing.assert_close(values, torch.relu(2 - LOGITS[torch.arange(6), LABELS]))
+    assert build_metric("own_losses:margin")(LOGITS, LABELS).shape == (6,)
+
+
+def test_a_users_function_that_averages_is_stopped() -> None:
+    for what, built in (
+        ("loss", build_loss("own_losses:averaged", {})),
+        ("metric", build_metric("own_losses:averaged")),
+    ):
+        with pytest.raises(FedmuxError) as error:
+            built(LOGITS, LABELS)
+        assert str(error.value) == (
+            f'{what} "own_losses:averaged" must give one value per point, shape (6,), got (); '
+            'with torch\'s losses set reduction="none"'
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        (
+            "cros-entropy",
+            {},
+            'loss "cros-entropy" is unknown (did you mean "cross-entropy"?); '
+            "known: cross-entropy, squared-error, or your own module:function",
+        ),
+        (
+            "cross-entropy",
+            {"smoothing": 0.1},
+            'loss "cross-entropy" cannot be called with (outputs, targets) and options '
+            "{'smoothing': 0.1}: got an unexpected keyword argument 'smoothing'",
+        ),
+        (
+            "cross-entropy",
+            {"label_smoothing": 1},
+            'loss "cross-entropy": label_smoothing must be in [0, 1), got 1',
+        ),
+        (
+            "cross-entropy",
+            {"label_smoothing": "0.1"},
+            "loss \"cross-entropy\": label_smoothing must be in [0, 1), got '0.1'",
+        ),
+        (
+            "own_losses:lonely",
+            {},
+            'loss "own_losses:lonely" cannot be called with (outputs, targets) and options {}: '
+            "too many positional arguments",
+        ),
+        ("own_losses:Loss", {}, 'loss "own_losses:Loss" is not a function; name one of (outputs, targets)'),
+        (
+            "own_losses:number",
+            {},
+            'loss "own_losses:number" is not a function; name one of (outputs, targets)',
+        ),
+        (
+            "own_absent:f",
+            {},
+            'loss "own_absent:f": no module own_absent; install it, or run where own_absent is',
+        ),
+    ],
+)
+def test_what_is_no_loss_is_refused_in_one_line(name: str, options: dict[str, object], line: str) -> None:
+    with pytest.raises(FedmuxError) as error:
+        build_loss(name, options)
+    assert str(error.value) == line
+
+
+def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(FedmuxError) as error:
+        build_metric("f1")
+    assert str(error.value) == (
+        'metric "f1" is unknown; known: accuracy, negative-squared-error, or your own module:function'
+    )
