@@ -1,0 +1,76 @@
+"""fedmux: many unrelated models train over one fleet of clients.
+
+    experiment = fedmux.Experiment.read("experiment.toml")
+    run = fedmux.run(experiment)
+    print(run.summary["accuracy"])
+
+Names load when first used, so that importing fedmux is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedmux.aggregation import Aggregator, Average, Unbiased, Updates
+    from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState
+    from fedmux.data import Dataset
+    from fedmux.errors import FedmuxError
+    from fedmux.experiment import Experiment
+    from fedmux.methods import Method, register
+    from fedmux.population import Population
+    from fedmux.record import Run
+    from fedmux.training import resume, run
+
+_HOME = {
+    "Aggregator": "aggregation",
+    "Average": "aggregation",
+    "Unbiased": "aggregation",
+    "Updates": "aggregation",
+    "Allocator": "allocation",
+    "Assignment": "allocation",
+    "Fixed": "allocation",
+    "Plan": "allocation",
+    "Probabilities": "allocation",
+    "RoundState": "allocation",
+    "Dataset": "data",
+    "FedmuxError": "errors",
+    "Experiment": "experiment",
+    "Method": "methods",
+    "register": "methods",
+    "Population": "population",
+    "Run": "record",
+    "resume": "training",
+    "run": "training",
+}
+
+__all__ = [
+    "Aggregator",
+    "Allocator",
+    "Assignment",
+    "Average",
+    "Dataset",
+    "Experiment",
+    "FedmuxError",
+    "Fixed",
+    "Method",
+    "Plan",
+    "Population",
+    "Probabilities",
+    "RoundState",
+    "Run",
+    "Unbiased",
+    "Updates",
+    "register",
+    "resume",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedmux' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"fedmux.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

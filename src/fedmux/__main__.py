@@ -1,0 +1,6 @@
+"""`python -m fedmux`."""
+
+from fedmux.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The grammar that every aggregator shares: begin a round, add updates as they arrive, finish.
+
+Updates are G = w_start - w_end (they contain the learning rate) and are summed as they arrive, so memory
+does not grow with the number of jobs. A subclass says how each job weighs; one with state per client also
+overrides `add`, `finish`, `state` and `restore`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmux.allocation import Assignment, RoundState
+from fedmux.flat import Model
+from fedmux.population import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """Some finished jobs of one task: rows of the round's assignment with what came back."""
+
+    task: int
+    rows: Ints  # k: indices into the assignment
+    parameters: Tensor  # k x P: w_start - w_end
+    buffers: Tensor  # k x Q: buffers after local training, float64
+
+
+class Aggregator:
+    """A weighted sum of the updates: w_s <- w_s - sum_i c_is G_is."""
+
+    def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
+        shares = state.population.shares[assignment.client, assignment.task]
+        self.assignment = assignment
+        self.weights = self.job_weights(assignment, shares)  # J
+        self.total = np.zeros(len(models))  # S: weight that has arrived
+        self.sums = [torch.zeros_like(model.parameters) for model in models]
+        self._buffer_weights = assignment.count * shares  # J
+        self._buffer_total = np.zeros(len(models))
+        self._buffer_sums = [torch.zeros_like(model.buffers) for model in models]
+
+    def job_weights(self, assignment: Assignment, shares: Floats) -> Floats:
+        """c of each job (J)."""
+        raise NotImplementedError
+
+    def add(self, updates: Updates) -> None:
+        task, weights = updates.task, self.weights[updates.rows]
+        self.total[task] += weights.sum()
+        self.sums[task] += torch.from_numpy(weights).to(updates.parameters) @ updates.parameters
+        weights = self._buffer_weights[updates.rows]
+        self._buffer_total[task] += weights.sum()
+        self._buffer_sums[task] += torch.from_numpy(weights).to(updates.buffers) @ updates.buffers
+
+    def finish(self, models: list[Model]) -> list[Model]:
+        return [
+            Model(model.parameters - self.step(task), self._buffers(task, model))
+            for task, model in enumerate(models)
+        ]
+
+    def step(self, task: int) -> Tensor:
+        """What is subtracted from the global parameters of a task (P)."""
+        return self.sums[task]
+
+    def step_sizes(self) -> Floats:
+        """||H_s||_1 of each task: the sum of the coefficients that were applied ([P1] section V)."""
+        return self.total
+
+    def _buffers(self, task: int, model: Model) -> Tensor:
+        """Averaged with weights counts * d, normalised over those that came back; untouched without any."""
+        if self._buffer_total[task] == 0:
+            return model.buffers
+        return self._buffer_sums[task] / self._buffer_total[task]
+
+    def state(self) -> dict[str, Tensor]:
+        """What must survive a restart, besides the models."""
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """The reverse of `state`."""

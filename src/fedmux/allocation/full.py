@@ -1,0 +1,13 @@
+"""Full participation: every client trains every task it has, each round ([P1] section VII's upper bound)."""
+
+import numpy as np
+
+from fedmux.allocation.plan import Fixed, RoundState, Signal
+
+
+class FullAllocator:
+    needs: frozenset[Signal] = frozenset()
+
+    def plan(self, state: RoundState) -> Fixed:
+        task, client = np.nonzero(state.population.available.T)
+        return Fixed(client, task)

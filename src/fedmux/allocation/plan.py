@@ -1,0 +1,146 @@
+"""The grammar that every allocator shares: a round's state in, a plan out, a draw from the plan.
+
+Section III of [P1] (Zhang et al.): p_is is the probability that one given processor of client i trains
+task s; all processors of a client are alike, so a plan has N x S entries. Each processor makes one
+categorical draw over its client's tasks and "none", so it never gets two tasks.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from fedmux.population import Floats, Ints, Population
+from fedmux.randomness import Stream, generator
+
+Signal = Literal["loss", "norm", "accuracy"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is trained a round: `jobs` (m, an expectation) or a `rate` of whatever takes part."""
+
+    jobs: float | None = None
+    rate: float | None = None
+
+    def of_processors(self, total: float) -> float:
+        """m out of `total` processors (V); never more than there are."""
+        wanted = self.jobs if self.jobs is not None else (self.rate or 0.0) * total
+        return min(wanted, total)
+
+    def of_clients(self, total: int) -> int:
+        """Whole clients out of `total`: max(1, floor(C K + 1/2)) as in [P2] section III."""
+        wanted = self.jobs if self.jobs is not None else (self.rate or 0.0) * total
+        return min(max(1, int(wanted + 0.5)), total)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundState:
+    """All an allocator or aggregator may look at. Signals are there if the allocator asked for them."""
+
+    round: int
+    rounds: int
+    seed: int
+    population: Population
+    budget: Budget
+    learning_rates: Floats  # S
+    losses: Floats | None = None  # N x S: mean training loss of each client, NaN where not available
+    norms: Floats | None = None  # N x S: norm of the update each client would send, NaN where not available
+    accuracies: Floats | None = None  # S: on the validation part of the held-out data
+
+    def rng(self, stream: Stream = Stream.ALLOCATION, *, round: int | None = None) -> np.random.Generator:
+        return generator(self.seed, stream, round=self.round if round is None else round)
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The jobs of a round, one row for each distinct (client, task), ordered by task, then client."""
+
+    client: Ints  # J
+    task: Ints  # J
+    count: Ints  # J: processors of the client on this task; it trains once, its weight carries the factor
+    probability: Floats  # J: p_is of one processor
+    expected: Floats  # J: E[count] = B_i p_is
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+
+class Plan(Protocol):
+    def draw(self, rng: np.random.Generator) -> Assignment: ...
+
+
+class Allocator(Protocol):
+    """Decides who trains what. `needs` names the signals it wants; `plan` is pure: arrays in, arrays out."""
+
+    needs: frozenset[Signal]
+
+    def plan(self, state: RoundState) -> Plan: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """A plan by probabilities, drawn for each processor on its own.
+
+    `marginal` (default: `probability`) is what weights divide by, where the plan itself came from a draw.
+    With `clients` set exactly that many clients are drawn without replacement, one job each.
+    """
+
+    probability: Floats  # N x S
+    processors: Ints  # N: how many times client i draws
+    marginal: Floats | None = None  # N x S
+    clients: int | None = None
+
+    def draw(self, rng: np.random.Generator) -> Assignment:
+        rows = self._active(rng)
+        cumulative = np.cumsum(self.probability[rows], axis=1)
+        total = cumulative[:, -1]
+        point = np.minimum(rng.random(len(rows)) * total, np.nextafter(total, 0))
+        task = (point[:, None] >= cumulative).sum(1)
+        pair, count = np.unique(task * len(self.probability) + rows, return_counts=True)
+        task, client = np.divmod(pair, len(self.probability))
+        marginal = self.probability if self.marginal is None else self.marginal
+        chosen = marginal[client, task]
+        return Assignment(client, task, count, chosen, self.processors[client] * chosen)
+
+    def _active(self, rng: np.random.Generator) -> Ints:
+        """Client of each processor that trains something, with repetition."""
+        total = self.probability.sum(1)
+        if self.clients is not None:
+            candidates = np.flatnonzero(total > 0)
+            return np.sort(rng.choice(candidates, min(self.clients, len(candidates)), replace=False))
+        return np.repeat(np.arange(len(total)), rng.binomial(self.processors, np.minimum(total, 1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A plan without chance: the pairs given, each once."""
+
+    client: Ints  # J
+    task: Ints  # J
+
+    def draw(self, rng: np.random.Generator) -> Assignment:
+        order = np.lexsort((self.client, self.task))
+        ones = np.ones(len(order))
+        return Assignment(self.client[order], self.task[order], ones.astype(np.int64), ones, ones)
+
+
+def check(plan: Plan, assignment: Assignment, population: Population) -> None:
+    """The invariants of any plan and draw; a breach is a mistake in the allocator, not in the input."""
+    if isinstance(plan, Probabilities):
+        probability, total = plan.probability, plan.probability.sum(1)
+        _demand(bool((probability >= 0).all()), "a probability is negative or NaN")
+        _demand(bool((total <= 1 + 1e-9).all()), "a client's probabilities add up to more than 1")
+        _demand(
+            not probability[~population.available].any(), "a pair that is not available has a probability"
+        )
+        used = np.bincount(assignment.client, assignment.count, population.clients)
+        _demand(bool((used <= population.capacity).all()), "a client got more jobs than it has processors")
+    pairs = population.available[assignment.client, assignment.task]
+    _demand(bool(pairs.all()), "a pair that is not available was drawn")
+    _demand(bool((assignment.expected > 0).all()), "a pair of probability 0 was drawn")
+
+
+def _demand(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise RuntimeError(f"the allocator broke its contract: {otherwise}")

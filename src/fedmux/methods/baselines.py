@@ -1,0 +1,110 @@
+"""The baselines that the papers compare with: random, round robin, sequential, full, FedAvg."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedmux.aggregation import Aggregator, Average, Unbiased
+from fedmux.allocation import Allocator
+from fedmux.allocation.full import FullAllocator
+from fedmux.allocation.random import Participation, RandomAllocator
+from fedmux.allocation.round_robin import RoundRobinAllocator
+from fedmux.allocation.sequential import SequentialAllocator
+from fedmux.errors import FedmuxError
+from fedmux.methods import Method, register
+
+Aggregation = Literal["unbiased", "weighted", "mean"]
+
+
+class Sampled(Method):
+    """What methods share that pick participants alike: how they are counted and how they are averaged."""
+
+    participation: Participation = Field(
+        "clients",
+        description="who draws: every processor, or that many clients without replacement, one job each",
+    )
+    aggregation: Aggregation = Field(
+        "weighted", description="inverse-probability weights, the average by data, or the plain mean"
+    )
+
+    def aggregator(self) -> Aggregator:
+        if self.aggregation == "unbiased":
+            return Unbiased()
+        return Average("data" if self.aggregation == "weighted" else "equal")
+
+
+@register
+class Random(Sampled):
+    """Everybody equally likely, uniform over one's own tasks."""
+
+    name: ClassVar[str] = "random"
+    paper: ClassVar[str] = "[P1] section VII, [P2] section III"
+    unbiased_when: ClassVar[dict[str, object] | None] = {"aggregation": "unbiased"}
+
+    participation: Participation = Field(
+        "processors", description=Sampled.model_fields["participation"].description
+    )
+    aggregation: Aggregation = Field("unbiased", description=Sampled.model_fields["aggregation"].description)
+
+    def allocator(self) -> Allocator:
+        return RandomAllocator(self.participation)
+
+
+@register
+class RoundRobin(Sampled):
+    """Tasks rotate over random subsets of the clients."""
+
+    name: ClassVar[str] = "round-robin"
+    paper: ClassVar[str] = "Bhuyan & Moharir; [P2] section VI"
+    unbiased_when: ClassVar[dict[str, object] | None] = {"aggregation": "unbiased"}
+
+    def allocator(self) -> Allocator:
+        return RoundRobinAllocator(self.participation)
+
+
+@register
+class Sequential(Sampled):
+    """One task at a time: everybody drawn trains it for a block of rounds, then the next."""
+
+    name: ClassVar[str] = "sequential"
+    paper: ClassVar[str] = "[P1] section I, [P2] section I"
+
+    block: int | None = Field(
+        None, ge=1, description="rounds for a task before the next one's turn; default rounds / tasks"
+    )
+
+    def allocator(self) -> Allocator:
+        return SequentialAllocator(self.participation, self.block)
+
+
+@register
+class Full(Method):
+    """Every client trains every task it has, each round: the upper bound."""
+
+    name: ClassVar[str] = "full"
+    paper: ClassVar[str] = "[P1] section VII"
+    unbiased_when: ClassVar[dict[str, object] | None] = {}
+
+    def allocator(self) -> Allocator:
+        return FullAllocator()
+
+    def aggregator(self) -> Aggregator:
+        return Unbiased()
+
+
+@register
+class FedAvg(Method):
+    """One task: that many clients without replacement, averaged by their data."""
+
+    name: ClassVar[str] = "fedavg"
+    paper: ClassVar[str] = "McMahan et al. 2017"
+
+    def allocator(self) -> Allocator:
+        return RandomAllocator("clients")
+
+    def aggregator(self) -> Aggregator:
+        return Average("data")
+
+    def check(self, tasks: int) -> None:
+        if tasks != 1:
+            raise FedmuxError(f'method "fedavg" trains one task, the experiment has {tasks}; use "random"')

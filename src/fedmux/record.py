@@ -1,0 +1,250 @@
+"""A run is a directory: configuration, versions, metrics, allocation history, checkpoints, final models.
+
+    experiment.toml      the resolved configuration; `fedmux run` takes it again
+    environment.json     versions and hardware
+    population.npz       processors, data sizes and eligibility of every client, true clusters
+    metrics.jsonl        one line for each round
+    allocation.bin       one record for each job (dtype ALLOCATION)
+    checkpoints/         round-000012.safetensors: models and state; the last two
+    models/              final weights of each task
+    summary.json         final figures; its presence says that the run is complete
+
+Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import tomli_w
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from fedmux.errors import FedmuxError
+
+ALLOCATION = np.dtype(
+    [
+        ("round", "<u4"),
+        ("client", "<u4"),
+        ("task", "<u2"),
+        ("count", "<u2"),
+        ("probability", "<f4"),
+        ("weight", "<f4"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after `rounds` rounds: tensors by name and a JSON value."""
+
+    rounds: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+class RunFolder:
+    """Writes a run. One process at a time holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, table: dict[str, Any]) -> "RunFolder":
+        """A new run folder; refuses one that already holds something."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                hint = "`fedmux resume` continues it, or " if (path / "experiment.toml").exists() else ""
+                raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
+            folder = cls(path)
+            folder.lock()
+            (path / "checkpoints").mkdir()
+            write_atomically(path / "environment.json", json.dumps(environment(), indent=1).encode())
+            write_atomically(path / "experiment.toml", tomli_w.dumps(table).encode())
+        except OSError as error:
+            raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
+        return folder
+
+    def lock(self) -> None:
+        """Held until the process ends, however it ends."""
+        self._lock = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FedmuxError(f"{self.path}: another process is working on this run; wait for it") from None
+
+    def open_logs(self, lengths: dict[str, int]) -> None:
+        """Open both logs for appending, cut back to what a checkpoint knows (nothing, at the start)."""
+        self._logs: dict[str, IO[bytes]] = {}
+        for name in ("metrics.jsonl", "allocation.bin"):
+            path = self.path / name
+            path.touch()
+            os.truncate(path, lengths.get(name, 0))
+            self._logs[name] = path.open("ab")
+
+    def append(self, metrics: dict[str, Any], allocation: np.ndarray | None = None) -> None:
+        self._logs["metrics.jsonl"].write((json.dumps(metrics) + "\n").encode())
+        if allocation is not None:
+            self._logs["allocation.bin"].write(allocation.tobytes())
+        for log in self._logs.values():
+            log.flush()
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint atomically; keep the last two. The logs reach the disk before it does."""
+        for log in self._logs.values():
+            os.fsync(log.fileno())
+        lengths = {name: log.tell() for name, log in self._logs.items()}
+        state = json.dumps({"rounds": checkpoint.rounds, "logs": lengths, "state": checkpoint.state})
+        tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
+        data = save(tensors, {"fedmux": state, "digest": _digest(tensors, state)})
+        write_atomically(self.path / "checkpoints" / f"round-{checkpoint.rounds:06d}.safetensors", data)
+        for old in self.checkpoints()[2:]:
+            old.unlink()
+
+    def checkpoints(self) -> list[Path]:
+        """Newest first."""
+        return sorted((self.path / "checkpoints").glob("round-*.safetensors"), reverse=True)
+
+    def latest(self) -> tuple[Checkpoint | None, dict[str, int], list[str]]:
+        """The newest sound checkpoint (None: start afresh), the logs' lengths then, and what is damaged."""
+        damaged: list[str] = []
+        for path in self.checkpoints():
+            try:
+                return *_read_checkpoint(path), damaged
+            except (OSError, SafetensorError, ValueError, KeyError) as error:
+                damaged.append(f"{path.name} is damaged ({str(error) or type(error).__name__})")
+        return None, {}, damaged
+
+    def finish(self, models: dict[str, dict[str, Tensor]], summary: dict[str, Any]) -> None:
+        (self.path / "models").mkdir(exist_ok=True)
+        for name, weights in models.items():
+            data = save({key: value.contiguous() for key, value in weights.items()})
+            write_atomically(self.path / "models" / f"{name}.safetensors", data)
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1).encode())
+
+
+class Run:
+    """Reads a run, finished or not."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "experiment.toml").is_file():
+            raise FedmuxError(f"{path}: is not a run folder; `fedmux list` shows those there are")
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        from fedmux.problems import read_toml
+
+        return read_toml(self.path / "experiment.toml")
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "summary.json").exists()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Final figures; FedmuxError before the run is complete."""
+        try:
+            result: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
+        except FileNotFoundError:
+            raise FedmuxError(
+                f"{self.path}: not finished; `fedmux resume {self.path}` continues it"
+            ) from None
+        return result
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry for each round, the first before any training; a half-written last line is left out."""
+        return list(self._lines())
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return
+
+    @property
+    def allocation(self) -> np.ndarray:
+        """Who trained what, with which probability and weight: a structured array of dtype ALLOCATION."""
+        data = (self.path / "allocation.bin").read_bytes()
+        return np.frombuffer(data[: len(data) // ALLOCATION.itemsize * ALLOCATION.itemsize], ALLOCATION)
+
+    def model(self, task: str) -> dict[str, Tensor]:
+        """Final weights of a task."""
+        from safetensors.torch import load_file
+
+        return load_file(self.path / "models" / f"{task}.safetensors")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Either the whole file is there or the old one is: a temporary file, flushed, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _digest(tensors: dict[str, Tensor], state: str) -> str:
+    digest = hashlib.blake2b(state.encode(), digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, int]]:
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if _digest(tensors, metadata["fedmux"]) != metadata["digest"]:
+        raise ValueError("its digest differs")
+    state = json.loads(metadata["fedmux"])
+    return Checkpoint(state["rounds"], tensors, state["state"]), state["logs"]
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware that a run was made with."""
+    packages = ("fedmux", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in packages},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

@@ -1,0 +1,1 @@
+"""Charts and pages. Altair; pictures without a browser or a network."""

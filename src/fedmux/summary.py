@@ -1,0 +1,81 @@
+"""Figures over tasks, clients and rounds: what a round reports and what a run ends with."""
+
+from typing import Any
+
+import numpy as np
+
+from fedmux.experiment import Experiment
+from fedmux.population import Floats
+
+FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
+
+
+def across_tasks(accuracy: Floats) -> dict[str, float]:
+    """Mean, minimum, variance and cosine similarity over tasks ([P2] Lemma 2: sum f / (sqrt(S) ||f||))."""
+    norm = float(np.sqrt(len(accuracy)) * np.linalg.norm(accuracy))
+    return {
+        "mean": float(accuracy.mean()),
+        "minimum": float(accuracy.min()),
+        "variance": float(accuracy.var()),
+        "cosine": float(accuracy.sum()) / norm if norm > 0 else 1.0,
+    }
+
+
+def client_distribution(accuracy: Floats) -> dict[str, float]:
+    """How a model's accuracy is spread over clients; NaN entries do not have the task."""
+    values = accuracy[~np.isnan(accuracy)]
+    if len(values) == 0:
+        return {}
+    low, first, median, third, high = np.quantile(values, [0.1, 0.25, 0.5, 0.75, 0.9])
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "minimum": float(values.min()),
+        "p10": float(low),
+        "p25": float(first),
+        "median": float(median),
+        "p75": float(third),
+        "p90": float(high),
+        "maximum": float(values.max()),
+    }
+
+
+def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bool) -> dict[str, Any]:
+    """What a run ends with: final accuracies, rounds to thresholds, totals of the costs."""
+    evaluated = [entry for entry in metrics if "accuracy" in entry]
+    rounds = metrics[-1]["round"]
+    final = [entry for entry in evaluated if entry["round"] > rounds - FINAL_ROUNDS]
+    names = [task.name for task in experiment.tasks]
+    accuracy = {name: float(np.mean([e["tasks"][name]["accuracy"] for e in final])) for name in names}
+    costs = ("jobs", "uploads", "upload_bytes", "gradient_steps", "forward_passes")
+    work = [entry["tasks"][name] for entry in metrics if entry["round"] for name in names]
+    return {
+        "name": experiment.name,
+        "method": type(experiment.method).name or type(experiment.method).__qualname__,
+        "seed": experiment.seed,
+        "rounds": rounds,
+        "stopped_at_target": stopped,
+        "accuracy": across_tasks(np.array(list(accuracy.values()))),
+        "tasks": {
+            name: {
+                "accuracy": accuracy[name],
+                "last_accuracy": evaluated[-1]["tasks"][name]["accuracy"],
+                "last_loss": evaluated[-1]["tasks"][name]["loss"],
+                "rounds_to": _rounds_to(
+                    experiment, [(e["round"], e["tasks"][name]["accuracy"]) for e in evaluated]
+                ),
+            }
+            for name in names
+        },
+        "rounds_to": _rounds_to(experiment, [(e["round"], e["accuracy"]["mean"]) for e in evaluated]),
+        "totals": {cost: sum(entry[cost] for entry in work) for cost in costs},
+        "seconds": metrics[-1]["seconds"],
+    }
+
+
+def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:
+    """First evaluated round at each threshold; None if it was not reached."""
+    return {
+        f"{threshold:g}": next((number for number, accuracy in curve if accuracy >= threshold), None)
+        for threshold in experiment.evaluation.thresholds
+    }

@@ -1,0 +1,162 @@
+"""What a person sees while fedmux works, and the tables at the end. Progress goes to stderr."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
+
+output = Console(highlight=False)
+progress_console = Console(stderr=True, highlight=False)
+
+
+class RoundProgress:
+    """Observer of a run: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, rounds: int, done: int = 0, quiet: bool = False) -> None:
+        self.quiet, self.rounds = quiet, rounds
+        self.live = not quiet and progress_console.is_terminal
+        self.bar = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=progress_console,
+            disable=not self.live,
+        )
+        self.id = self.bar.add_task("", total=rounds, completed=done)
+        self.accuracy = ""
+        self.said = 0.0
+
+    def __enter__(self) -> "RoundProgress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, metrics: dict[str, Any]) -> None:
+        number = metrics["round"]
+        if "accuracy" in metrics:
+            self.accuracy = "  ".join(f"{k} {v['accuracy']:.1%}" for k, v in metrics["tasks"].items())
+        self.bar.update(self.id, completed=number, description=self.accuracy)
+        now = time.monotonic()
+        if not self.live and not self.quiet and (number == self.rounds or now - self.said > 5):
+            self.said = now
+            progress_console.print(f"round {number}/{self.rounds}  {self.accuracy}")
+
+
+class ComparisonProgress:
+    """One bar over all rounds of all cells, and which of them run now."""
+
+    def __init__(self, folders: dict[str, Path], rounds: int, quiet: bool) -> None:
+        self.folders, self.rounds, self.quiet = folders, rounds, quiet
+        self.live = not quiet and progress_console.is_terminal
+        self.bar = Progress(
+            TextColumn("rounds"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=progress_console,
+            disable=not self.live,
+        )
+        self.id = self.bar.add_task("", total=rounds * len(folders))
+        self.done: set[str] = {name for name, folder in folders.items() if (folder / "summary.json").exists()}
+        if self.done and not quiet:
+            progress_console.print(f"{len(self.done)} of {len(folders)} runs are done already")
+
+    def __enter__(self) -> "ComparisonProgress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, working: Sequence[Any]) -> None:
+        finished = {name for name, folder in self.folders.items() if (folder / "summary.json").exists()}
+        if not self.quiet:
+            for name in sorted(finished - self.done):
+                summary = json.loads((self.folders[name] / "summary.json").read_text())
+                progress_console.print(
+                    f"{name}: accuracy {summary['accuracy']['mean']:.1%} "
+                    f"after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
+                )
+        self.done = finished
+        rounds = len(finished) * self.rounds
+        for cell in working:
+            rounds += _lines(self.folders[cell.name] / "metrics.jsonl")
+        self.bar.update(self.id, completed=rounds, description=", ".join(cell.name for cell in working))
+
+
+def _lines(path: Path) -> int:
+    """Rounds in a metrics log (its first line is the state before training)."""
+    try:
+        return max(0, path.read_bytes().count(b"\n") - 1)
+    except FileNotFoundError:
+        return 0
+
+
+def run_table(summary: dict[str, Any]) -> Table:
+    """Final figures of a run, a line for each task."""
+    thresholds = list(summary["rounds_to"])
+    title = f"{summary['name']}: {summary['method']}, {summary['rounds']} rounds, seed {summary['seed']}"
+    heads = ["accuracy", "loss", f"rounds to {', '.join(f'{100 * float(t):g}' for t in thresholds)} %"]
+    table = Table(
+        Column("task", no_wrap=True), *(Column(head, justify="right") for head in heads), title=title
+    )
+
+    def first_rounds(values: dict[str, Any]) -> str:
+        return "  ".join(str(values["rounds_to"][threshold] or "-") for threshold in thresholds)
+
+    for name, values in summary["tasks"].items():
+        table.add_row(name, f"{values['accuracy']:.1%}", f"{values['last_loss']:.3f}", first_rounds(values))
+    table.add_section()
+    table.add_row("mean", f"{summary['accuracy']['mean']:.1%}", "", first_rounds(summary))
+    return table
+
+
+def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
+    """A line for each method, best first, set against the baseline."""
+    baseline = next((row["label"] for row in rows if row["baseline"]), "baseline")
+    heads = ["accuracy", "worst task", "relative", f"points vs {baseline}", "uploads", "steps"]
+    table = Table(
+        Column("method", no_wrap=True),
+        *(Column(head, justify="right") for head in heads),
+        title=f"{name}: final accuracy over tasks, seeds {_seeds(rows)}",
+        caption="relative and points: paired by seed, ± 95 % confidence; uploads and steps: a round",
+    )
+    for row in sorted(rows, key=lambda row: -row["accuracy"]):
+        table.add_row(
+            row["label"],
+            f"{row['accuracy']:.1%}" + (f" ± {row['accuracy_std']:.1%}" if row["accuracy_std"] else ""),
+            f"{row['minimum']:.1%}",
+            f"{row['relative']:.3f}" if row["relative"] is not None else "-",
+            _points(row),
+            f"{row['uploads']:.1f}",
+            f"{row['gradient_steps']:.0f}",
+        )
+    return table
+
+
+def _points(row: dict[str, Any]) -> str:
+    if row["baseline"] or row["difference"] is None:
+        return "-"
+    half = row["difference_half_width"]
+    return f"{100 * row['difference']:+.1f}" + (f" ± {100 * half:.1f}" if half is not None else "")
+
+
+def _seeds(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(str(seed) for seed in sorted({seed for row in rows for seed in row["seeds"]}))
+
+
+def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title: str | None = None) -> Table:
+    table = Table(Column(columns[0], no_wrap=True), *columns[1:], title=title)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    return table

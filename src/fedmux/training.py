@@ -1,0 +1,263 @@
+"""The round, the same for every method and every fleet; and the run around it."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmux.allocation import Assignment, RoundState
+from fedmux.allocation.plan import check
+from fedmux.assembly import Setting, assemble
+from fedmux.errors import FedmuxError, Interrupted
+from fedmux.experiment import Experiment
+from fedmux.flat import Model
+from fedmux.fleet import Signals
+from fedmux.fleet.simulated import SimulatedFleet
+from fedmux.problems import validated
+from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
+from fedmux.summary import across_tasks, client_distribution, summarise
+
+Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
+
+
+def run(
+    experiment: Experiment, folder: str | Path | None = None, *, observers: Sequence[Observer] = ()
+) -> Run:
+    """Train an experiment from its first round. Returns the finished run; its folder holds everything."""
+    setting = assemble(experiment)
+    output = Path(folder or experiment.output.folder or default_folder(experiment.name))
+    record = RunFolder.create(output, experiment.table())
+    return _train(experiment, setting, record, observers)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    experiment: Experiment | None = None,
+    observers: Sequence[Observer] = (),
+    notice: Callable[[str], None] = print,
+) -> Run:
+    """Continue a run from its newest sound checkpoint; ends bit-identical to the uninterrupted run.
+
+    An experiment whose data was given as arrays cannot be read back from the folder: pass it again.
+    """
+    existing = Run(folder)
+    if existing.finished:
+        return existing
+    experiment = experiment or validated(Experiment, existing.table, str(existing.path / "experiment.toml"))
+    if experiment.table() != existing.table:
+        raise FedmuxError(f"{folder}: was started with another experiment; start a new run with another -o")
+    setting = assemble(experiment)
+    record = RunFolder(existing.path)
+    record.lock()
+    return _train(experiment, setting, record, observers, notice)
+
+
+def default_folder(name: str) -> Path:
+    """runs/<name>-<time>, with a number behind it where that exists."""
+    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    candidates = (base, *(base.with_name(f"{base.name}-{number}") for number in range(2, 1000)))
+    return next(path for path in candidates if not path.exists())
+
+
+def _train(
+    experiment: Experiment,
+    setting: Setting,
+    record: RunFolder,
+    observers: Sequence[Observer],
+    notice: Callable[[str], None] = print,
+) -> Run:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two OpenMP threads collapse on a busy machine, and results stay reproducible
+    try:
+        with _interruptible() as interrupted:
+            training = Training(experiment, setting, record, observers)
+            training.start(notice)
+            training.loop(interrupted)
+    except OSError as error:
+        raise FedmuxError(
+            f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
+            f"checkpoint is lost: make room and `fedmux resume {record.path}`"
+        ) from None
+    finally:
+        torch.set_num_threads(threads)
+    return Run(record.path)
+
+
+class Training:
+    """A run in progress: the models, the method's two halves, the fleet and the record."""
+
+    def __init__(
+        self, experiment: Experiment, setting: Setting, record: RunFolder, observers: Sequence[Observer]
+    ) -> None:
+        self.experiment, self.record, self.observers = experiment, record, observers
+        self.population, self.tasks = setting.population, setting.tasks
+        self.fleet = SimulatedFleet(setting.tasks, experiment.seed)
+        self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
+        self.models = [task.layout.read() for task in setting.tasks]
+        self.rounds = 0  # completed
+        self.seconds = 0.0
+        self.stopped = False
+        setting.save(record.path / "population.npz")
+
+    def start(self, notice: Callable[[str], None]) -> None:
+        """From the newest sound checkpoint, or from the beginning."""
+        checkpoint, lengths, damaged = self.record.latest()
+        for line in damaged:
+            notice(f"{line}; going back to {f'round {checkpoint.rounds}' if checkpoint else 'the start'}")
+        self.record.open_logs(lengths)
+        if checkpoint is None:
+            metrics: dict[str, Any] = {"round": 0, "seconds": 0.0, "tasks": {}}
+            self._evaluate(metrics)
+            self._record(metrics)
+        else:
+            self._restore(checkpoint)
+
+    def loop(self, interrupted: Callable[[], bool]) -> None:
+        while self.rounds < self.experiment.rounds and not self.stopped:
+            began = time.perf_counter()
+            metrics, jobs = self._round()
+            self.seconds += time.perf_counter() - began
+            metrics["seconds"] = self.seconds
+            self._record(metrics, jobs)
+            stop = interrupted()
+            if stop or self.rounds % self.experiment.output.checkpoint_every == 0:
+                self._save()
+            if stop and self.rounds < self.experiment.rounds:
+                raise Interrupted(
+                    f"stopped after round {self.rounds} of {self.experiment.rounds}; "
+                    f"`fedmux resume {self.record.path}` continues"
+                )
+        self._save()
+        self.record.finish(
+            {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
+            summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
+        )
+
+    def _round(self) -> tuple[dict[str, Any], np.ndarray]:
+        number, available = self.rounds, self.population.available
+        needs = self.allocator.needs
+        signals = self.fleet.signals(self.models, needs, number, available)
+        state = RoundState(
+            round=number,
+            rounds=self.experiment.rounds,
+            seed=self.experiment.seed,
+            population=self.population,
+            budget=self.experiment.population.budget,
+            learning_rates=np.array([task.learning_rate(number) for task in self.tasks]),
+            losses=signals.losses,
+            norms=signals.norms,
+            accuracies=self.fleet.evaluate(self.models, "validation").accuracy
+            if "accuracy" in needs
+            else None,
+        )
+        plan = self.allocator.plan(state)
+        assignment = plan.draw(state.rng())
+        check(plan, assignment, self.population)
+        self.aggregator.begin(state, assignment, self.models)
+        for updates in self.fleet.train(self.models, assignment, number):
+            self.aggregator.add(updates)
+        self.models = self.aggregator.finish(self.models)
+        self.rounds += 1
+        metrics = {"round": self.rounds, "tasks": self._work(state, assignment, signals)}
+        last = self.rounds == self.experiment.rounds
+        if last or self.rounds % self.experiment.evaluation.every == 0:
+            self._evaluate(metrics)
+        return metrics, self._jobs(assignment)
+
+    def _work(self, state: RoundState, assignment: Assignment, signals: Signals) -> dict[str, dict[str, Any]]:
+        """What each task's round took, by name."""
+        step_sizes = self.aggregator.step_sizes()
+        work = {}
+        for s, task in enumerate(self.tasks):
+            rows = assignment.task == s
+            sizes = self.population.sizes[assignment.client[rows], s]
+            uploads = int(rows.sum())
+            work[task.name] = {
+                "jobs": int(assignment.count[rows].sum()),
+                "uploads": uploads,
+                "upload_bytes": uploads * task.layout.upload_bytes,
+                "gradient_steps": int(signals.gradient_steps[s] + task.local.steps(sizes).sum()),
+                "forward_passes": int(signals.forward_passes[s]),
+                "step_size": float(step_sizes[s]),
+                "learning_rate": float(state.learning_rates[s]),
+            }
+        return work
+
+    def _evaluate(self, metrics: dict[str, Any]) -> None:
+        """Add accuracies to a round's metrics, and see whether the target is reached."""
+        scores = self.fleet.evaluate(self.models, "test")
+        for s, task in enumerate(self.tasks):
+            values = metrics["tasks"].setdefault(task.name, {})
+            values["accuracy"], values["loss"] = float(scores.accuracy[s]), float(scores.loss[s])
+        if self.experiment.evaluation.clients:
+            clients = self.fleet.client_accuracies(self.models, self.population.available)
+            for s, task in enumerate(self.tasks):
+                metrics["tasks"][task.name]["clients"] = client_distribution(clients[:, s])
+        metrics["accuracy"] = across_tasks(scores.accuracy)
+        target = self.experiment.stop.accuracy
+        if target is not None and self.rounds:
+            self.stopped = bool((self.fleet.evaluate(self.models, "validation").accuracy >= target).all())
+
+    def _jobs(self, assignment: Assignment) -> np.ndarray:
+        jobs = np.empty(len(assignment), ALLOCATION)
+        jobs["round"] = self.rounds
+        jobs["weight"] = self.aggregator.weights
+        for name in ("client", "task", "count", "probability"):
+            jobs[name] = getattr(assignment, name)
+        return jobs
+
+    def _record(self, metrics: dict[str, Any], jobs: np.ndarray | None = None) -> None:
+        self.record.append(metrics, jobs)
+        for observer in self.observers:
+            observer(metrics)
+
+    def _save(self) -> None:
+        tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
+        for task, model in zip(self.tasks, self.models):
+            tensors[f"model.{task.name}.parameters"] = model.parameters
+            tensors[f"model.{task.name}.buffers"] = model.buffers
+        state = {"seconds": self.seconds, "stopped": self.stopped}
+        self.record.save(Checkpoint(self.rounds, tensors, state))
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        tensors = checkpoint.tensors
+        self.rounds = checkpoint.rounds
+        self.seconds, self.stopped = checkpoint.state["seconds"], checkpoint.state["stopped"]
+        self.models = [
+            Model(tensors[f"model.{task.name}.parameters"], tensors[f"model.{task.name}.buffers"])
+            for task in self.tasks
+        ]
+        prefix = "aggregator."
+        self.aggregator.restore(
+            {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        )
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C (and SIGTERM) lets the round finish; a second one stops at once. Elsewhere than in the main
+    thread signals cannot be caught: there the last checkpoint is what remains."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
