@@ -112,6 +112,9 @@ class LearningRate(Settings):
         return self.initial
 
 
+ARRAYS = "<arrays>"  # stands in a run folder for data that has no name
+
+
 def _rate(value: Any) -> Any:
     return {"initial": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
@@ -119,6 +122,8 @@ def _rate(value: Any) -> Any:
 def _data(value: Any) -> Any:
     from fedmux.data import from_arrays
 
+    if value == ARRAYS:
+        raise ValueError("was given as arrays in Python; resume there: fedmux.resume(folder, experiment=...)")
     if isinstance(value, str | Dataset):
         return value
     if isinstance(value, tuple | list) and len(value) in (2, 4):
@@ -133,7 +138,7 @@ def _partition(value: Any) -> Any:
 Data = Annotated[
     Any,
     BeforeValidator(_data),
-    PlainSerializer(lambda value: value if isinstance(value, str) else "<arrays>", when_used="json"),
+    PlainSerializer(lambda value: value if isinstance(value, str) else ARRAYS, when_used="json"),
 ]
 
 

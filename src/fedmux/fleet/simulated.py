@@ -13,6 +13,7 @@ from fedmux.errors import FedmuxError
 from fedmux.flat import Model
 from fedmux.fleet import Scores, Signals
 from fedmux.fleet.local import TightLoop, client_means
+from fedmux.importing import first_line
 from fedmux.population import Bools, Floats
 from fedmux.tasks.task import Task
 
@@ -91,10 +92,16 @@ class SimulatedFleet:
     ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
         with torch.random.fork_rng(devices=[]):
             for client, task in zip(clients.tolist(), tasks.tolist()):
-                update, buffers = self.loops[task].update(models[task], client, round)
+                name = self.tasks[task].name
+                try:
+                    update, buffers = self.loops[task].update(models[task], client, round)
+                except Exception as error:  # a user's module or loss can raise anything
+                    raise FedmuxError(
+                        f'task "{name}": local training of client {client} failed: {first_line(error)}'
+                    ) from error
                 if not torch.isfinite(update.sum()):
                     raise FedmuxError(
-                        f'task "{self.tasks[task].name}": the update of client {client} in round {round + 1} '
+                        f'task "{name}": the update of client {client} in round {round + 1} '
                         f"is not finite; lower learning_rate or set clip"
                     )
                 yield task, client, update, buffers

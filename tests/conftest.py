@@ -1,0 +1,93 @@
+"""What tests share: one thread, no cache of the user's, and small things to train on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedmux.allocation.plan import Budget, RoundState
+from fedmux.population import Population
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDMUX_DATA", str(tmp_path_factory.getbasetemp() / "fedmux-data"))
+
+
+def population(clients: int = 8, tasks: int = 3, seed: int = 0) -> Population:
+    """Unequal processors and data, some pairs missing, one client without a processor."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 40, (clients, tasks))
+    eligible = rng.random((clients, tasks)) < 0.8
+    eligible[:tasks] |= np.eye(tasks, dtype=bool)[:clients]  # every task has somebody
+    capacity = rng.integers(1, tasks + 1, clients)
+    if clients > tasks + 1:
+        capacity[-1] = 0
+    return Population(capacity, sizes, eligible)
+
+
+def round_state(
+    people: Population, round: int = 0, seed: int = 0, jobs: float = 4.0, **changes: Any
+) -> RoundState:
+    """A round in which every signal has been reported."""
+    rng = np.random.default_rng(1)
+    shape = people.sizes.shape
+    signals = {
+        "losses": np.where(people.available, rng.uniform(0.1, 3.0, shape), np.nan),
+        "norms": np.where(people.available, rng.uniform(0.1, 3.0, shape), np.nan),
+        "accuracies": rng.uniform(0.1, 0.9, shape[1]),
+        "learning_rates": np.full(shape[1], 0.1),
+    }
+    return RoundState(
+        round=round,
+        rounds=20,
+        seed=seed,
+        population=people,
+        budget=Budget(jobs=jobs),
+        **{**signals, **changes},
+    )
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    """A small experiment as a table: two tasks on the digits, quick to train."""
+    task = {
+        "data": "digits",
+        "model": "mlp",
+        "model_options": {"hidden": [8]},
+        "learning_rate": 0.1,
+        "local_epochs": 1,
+        "partition": {"kind": "label-share", "share": 0.5, "sizes": [5, 20]},
+    }
+    return {
+        "name": "small",
+        "rounds": 4,
+        "method": "random",
+        "population": {
+            "clients": 12,
+            "jobs": 6,
+            "processors": {"all": 0.25, "half": 0.5, "one": 0.25},
+            "availability": {"all": 0.75, "all_but_one": 0.25},
+        },
+        "task": [{"name": "a", **task}, {"name": "b", **task}],
+        "output": {"checkpoint_every": 2},
+        **changes,
+    }
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All that a run's outcome consists of, times left out."""
+    import json
+
+    kept = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.glob("models/*"))}
+    kept["allocation.bin"] = (folder / "allocation.bin").read_bytes()
+    for name, lines in (("metrics.jsonl", True), ("summary.json", False)):
+        text = (folder / name).read_text()
+        entries = [json.loads(part) for part in (text.splitlines() if lines else [text])]
+        for entry in entries:
+            entry.pop("seconds", None)
+        kept[name] = json.dumps(entries).encode()
+    return kept

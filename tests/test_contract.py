@@ -1,0 +1,172 @@
+"""Every registered method passes the same tests: what a plan is, what a step is, what survives a restart."""
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import files, population, round_state, table
+from fedmux.aggregation import Aggregator, Updates
+from fedmux.allocation import Assignment, Fixed, Probabilities
+from fedmux.allocation.plan import check
+from fedmux.errors import Interrupted
+from fedmux.experiment import Experiment
+from fedmux.flat import Model
+from fedmux.methods import Method, registry
+from fedmux.problems import validated
+from fedmux.training import Training, resume, run
+
+METHODS = registry()
+VARIANTS = [
+    pytest.param(method, options, id=f"{name}-{'-'.join(map(str, options.values())) or 'default'}")
+    for name, method in METHODS.items()
+    for options in (
+        [{}]
+        + (
+            [
+                {"participation": participation, "aggregation": aggregation}
+                for participation in ("processors", "clients")
+                for aggregation in ("unbiased", "weighted", "mean")
+            ]
+            if "participation" in method.model_fields
+            else []
+        )
+    )
+]
+PARAMETERS = 5
+
+
+def people_for(method: type[Method]):
+    return population(clients=9, tasks=1 if method.name == "fedavg" else 3)
+
+
+def claims_unbiased(method: Method) -> bool:
+    return method.unbiased_when is not None and all(
+        getattr(method, key) == value for key, value in method.unbiased_when.items()
+    )
+
+
+def step(aggregator: Aggregator, state, assignment: Assignment, models: list[Model], updates: np.ndarray):
+    """One round's aggregation of given updates (N x S x P), in several chunks."""
+    aggregator.begin(state, assignment, models)
+    for task in range(len(models)):
+        rows = np.flatnonzero(assignment.task == task)
+        for chunk in np.array_split(rows, 2):
+            if len(chunk):
+                sent = torch.from_numpy(updates[assignment.client[chunk], task])
+                aggregator.add(Updates(task, chunk, sent, torch.zeros(len(chunk), 0, dtype=torch.float64)))
+    return aggregator.finish(models)
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS)
+def test_a_plan_keeps_its_promises(method: type[Method], options: dict) -> None:
+    people = people_for(method)
+    chosen = method(**options)
+    for number in range(6):
+        state = round_state(people, round=number)
+        plan = chosen.allocator().plan(state)
+        assignment = plan.draw(state.rng())
+        check(plan, assignment, people)
+        assert people.available[assignment.client, assignment.task].all()
+        assert len({*zip(assignment.client, assignment.task)}) == len(assignment)
+        assert (np.diff(assignment.task) >= 0).all()
+        if isinstance(plan, Probabilities):
+            assert ((plan.probability >= 0) & (plan.probability <= 1)).all()
+            assert (plan.probability.sum(1) <= 1 + 1e-9).all()
+            used = np.bincount(assignment.client, assignment.count, people.clients)
+            assert (used <= people.capacity).all()
+            expected = (plan.processors[:, None] * plan.probability).sum()
+            possible = plan.processors[plan.probability.sum(1) > 0].sum()
+            assert expected == pytest.approx(min(4.0, possible), abs=1e-9)
+        else:
+            assert isinstance(plan, Fixed)
+            assert method.name == "full" or (np.bincount(assignment.client) <= people.capacity.max()).all()
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS)
+def test_a_plan_is_a_function_of_its_state(method: type[Method], options: dict) -> None:
+    state = round_state(people_for(method), round=3, seed=5)
+    first, second = (method(**options).allocator().plan(state).draw(state.rng()) for _ in range(2))
+    for name in ("client", "task", "count", "probability", "expected"):
+        assert (getattr(first, name) == getattr(second, name)).all()
+
+
+UNBIASED = [variant for variant in VARIANTS if claims_unbiased(variant.values[0](**variant.values[1]))]
+
+
+def test_every_claim_of_unbiasedness_is_tested() -> None:
+    claiming = {method for method in METHODS.values() if method.unbiased_when is not None}
+    assert claiming == {variant.values[0] for variant in UNBIASED}
+
+
+@pytest.mark.parametrize(("method", "options"), UNBIASED)
+def test_the_step_is_unbiased(method: type[Method], options: dict) -> None:
+    chosen = method(**options)
+    people = people_for(method)
+    rng = np.random.default_rng(7)
+    updates = rng.normal(1.0, 1.0, (people.clients, people.tasks, PARAMETERS))
+    models = [
+        Model(torch.zeros(PARAMETERS, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+        for _ in range(people.tasks)
+    ]
+    wanted = np.einsum("is,isp->sp", people.shares, updates)
+    draws = 4000
+    steps = np.empty((draws, people.tasks, PARAMETERS))
+    sizes = np.empty((draws, people.tasks))
+    allocator, aggregator = chosen.allocator(), chosen.aggregator()
+    for draw in range(draws):
+        state = round_state(people, seed=draw)
+        assignment = allocator.plan(state).draw(state.rng())
+        after = step(aggregator, state, assignment, models, updates)
+        steps[draw] = [-model.parameters.numpy() for model in after]
+        sizes[draw] = aggregator.step_sizes()
+    error = steps.std(0) / np.sqrt(draws) + 1e-9
+    assert (np.abs(steps.mean(0) - wanted) < 4.5 * error).all()
+    assert (np.abs(sizes.mean(0) - 1) < 4.5 * (sizes.std(0) / np.sqrt(draws) + 1e-9)).all()
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS)
+def test_no_update_is_lost_and_an_idle_task_stays(method: type[Method], options: dict) -> None:
+    people = people_for(method)
+    updates = np.ones((people.clients, people.tasks, PARAMETERS))
+    models = [
+        Model(torch.zeros(PARAMETERS, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+        for _ in range(people.tasks)
+    ]
+    chosen = method(**options)
+    allocator, aggregator = chosen.allocator(), chosen.aggregator()
+    for number in range(4):
+        state = round_state(people, round=number, jobs=2)
+        assignment = allocator.plan(state).draw(state.rng())
+        after = step(aggregator, state, assignment, models, updates)
+        for task in range(people.tasks):
+            moved = float(models[task].parameters[0] - after[task].parameters[0])
+            assert moved == pytest.approx(aggregator.step_sizes()[task])  # all updates are one
+            assert (moved > 0) == bool((assignment.task == task).any())
+
+
+def experiment(method: type[Method]) -> Experiment:
+    small = table(method=method.name)
+    if method.name == "fedavg":
+        small["task"] = small["task"][:1]
+    return validated(Experiment, small, "test")
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_run_is_deterministic_and_survives_a_restart(method, tmp_path, monkeypatch) -> None:
+    run(experiment(method), tmp_path / "whole")
+    run(experiment(method), tmp_path / "again")
+    assert files(tmp_path / "whole") == files(tmp_path / "again")
+
+    original = Training._round
+
+    def stops_in_round_four(self):
+        if self.rounds == 3:
+            raise Interrupted("here")
+        return original(self)
+
+    monkeypatch.setattr(Training, "_round", stops_in_round_four)
+    with pytest.raises(Interrupted):
+        run(experiment(method), tmp_path / "parts")
+    monkeypatch.undo()
+    resume(tmp_path / "parts")
+    assert files(tmp_path / "whole") == files(tmp_path / "parts")
