@@ -38,7 +38,8 @@ def main() -> None:
     sizes = generator(0, Stream.PARTITION).integers(9, 151, (clients, tasks))
     people = Population(capacity, np.where(has, sizes, 0), has)
     print(
-        f"population of {clients:,} x {tasks}: {time.perf_counter() - clock:.2f} s, V = {people.total_processors:,}"
+        f"population of {clients:,} x {tasks}: {time.perf_counter() - clock:.2f} s, "
+        f"V = {people.total_processors:,}"
     )
 
     allocator = find(arguments.method)().allocator()
@@ -46,7 +47,9 @@ def main() -> None:
         record = RunFolder.create(Path(folder) / "run", {"name": "million"})
         record.open_logs({})
         for number in range(3):
-            state = RoundState(number, 3, 0, people, Budget(rate=arguments.rate), np.ones(tasks))
+            state = RoundState(
+                number, 3, 0, people, Budget(rate=arguments.rate), np.ones(tasks), np.ones(tasks)
+            )
             clock = time.perf_counter()
             plan = allocator.plan(state)
             planned = time.perf_counter()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedmux.allocation.plan import Budget, RoundState
+from fedmux.allocation.plan import Budget, RoundState, Signals
 from fedmux.population import Population
 
 torch.set_num_threads(1)
@@ -36,11 +36,14 @@ def round_state(
     """A round in which every signal has been reported."""
     rng = np.random.default_rng(1)
     shape = people.sizes.shape
+    losses, norms, betas = (
+        np.where(people.available, rng.uniform(0.1, 3.0, shape), np.nan) for _ in range(3)
+    )
     signals = {
-        "losses": np.where(people.available, rng.uniform(0.1, 3.0, shape), np.nan),
-        "norms": np.where(people.available, rng.uniform(0.1, 3.0, shape), np.nan),
+        "signals": Signals(losses, norms, betas),
         "accuracies": rng.uniform(0.1, 0.9, shape[1]),
         "learning_rates": np.full(shape[1], 0.1),
+        "costs": np.ones(shape[1]),
     }
     return RoundState(
         round=round,

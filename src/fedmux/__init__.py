@@ -11,8 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedmux.aggregation import Aggregator, Average, Unbiased, Updates
-    from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState
+    from fedmux.aggregation import Aggregator, Average, LocalRule, Unbiased, Updates
+    from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
+    from fedmux.allocation.optimal import optimal_probabilities
     from fedmux.data import Dataset
     from fedmux.errors import FedmuxError
     from fedmux.experiment import Experiment
@@ -25,6 +26,7 @@ _HOME = {
     "Aggregator": "aggregation",
     "Average": "aggregation",
     "Unbiased": "aggregation",
+    "LocalRule": "aggregation",
     "Updates": "aggregation",
     "Allocator": "allocation",
     "Assignment": "allocation",
@@ -32,6 +34,8 @@ _HOME = {
     "Plan": "allocation",
     "Probabilities": "allocation",
     "RoundState": "allocation",
+    "Signals": "allocation",
+    "optimal_probabilities": "allocation",
     "Dataset": "data",
     "FedmuxError": "errors",
     "Experiment": "experiment",
@@ -52,14 +56,17 @@ __all__ = [
     "Experiment",
     "FedmuxError",
     "Fixed",
+    "LocalRule",
     "Method",
     "Plan",
     "Population",
     "Probabilities",
     "RoundState",
     "Run",
+    "Signals",
     "Unbiased",
     "Updates",
+    "optimal_probabilities",
     "register",
     "resume",
     "run",

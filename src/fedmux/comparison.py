@@ -70,7 +70,7 @@ class Design:
             methods=chosen or [table["method"]],
             seeds=list(seeds) or experiment.compare.seeds or [experiment.seed],
             vary=list(vary),
-            baseline=baseline or experiment.compare.baseline,
+            baseline=baseline or (None if methods else experiment.compare.baseline),
             source=source,
         )
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -170,6 +171,7 @@ class TaskSettings(Settings):
     local_epochs: int = Field(5, ge=1, description="passes of a client over its points in a job")
     momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD, from zero in each job")
     weight_decay: float = Field(0.0, ge=0, description="of local SGD")
+    cost: float = Field(1.0, gt=0, description="of a job, in units of the budget, for methods that weigh it")
     clip: float | None = Field(None, gt=0, description="largest gradient norm of a local step")
     initial_weights: str | None = Field(None, description="a `.safetensors` file to start from")
 
@@ -226,10 +228,18 @@ def _method(value: Any) -> Any:
 MethodChoice = Annotated[Method, BeforeValidator(_method), PlainSerializer(options)]
 
 
+def _check_methods(methods: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
+    for method in methods:
+        _method({k: v for k, v in method.items() if k != "label"} if isinstance(method, dict) else method)
+    return methods
+
+
 class Comparison(Settings):
     """What `fedmux compare` runs from this file when the command line does not say."""
 
-    methods: list[str | dict[str, Any]] = Field([], description="methods, by name or as tables with options")
+    methods: Annotated[list[str | dict[str, Any]], AfterValidator(_check_methods)] = Field(
+        [], description="methods, by name or as tables with options and, if wanted, a `label`"
+    )
     seeds: list[int] = Field([], description="seeds; default the experiment's own")
     baseline: str | None = Field(None, description="the method that others are set against")
 

@@ -39,20 +39,23 @@ class Layout:
             torch.cat(parameters) if parameters else torch.zeros(0), read_buffers(list(self.buffers.values()))
         )
 
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """A vector (P) cut into the shapes of the parameters."""
+        parameters = self.parameters.values()
+        return [part.view_as(p) for p, part in zip(parameters, flat.split([p.numel() for p in parameters]))]
+
     @torch.no_grad()
     def write(self, model: Model) -> None:
         """Put a model's weights into the module, in place."""
-        sizes = [p.numel() for p in self.parameters.values()]
-        for parameter, values in zip(self.parameters.values(), model.parameters.split(sizes)):
-            parameter.copy_(values.view_as(parameter))
+        for parameter, values in zip(self.parameters.values(), self.views(model.parameters)):
+            parameter.copy_(values)
         write_buffers(list(self.buffers.values()), model.buffers)
 
     def bind(self) -> Tensor:
         """Make the module's parameters views of one vector and return it: writing it writes the module."""
         flat = self.read().parameters
-        sizes = [p.numel() for p in self.parameters.values()]
-        for parameter, values in zip(self.parameters.values(), flat.split(sizes)):
-            parameter.data = values.view_as(parameter)
+        for parameter, values in zip(self.parameters.values(), self.views(flat)):
+            parameter.data = values
         return flat
 
 

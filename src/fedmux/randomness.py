@@ -22,6 +22,8 @@ class Stream(IntEnum):
     BATCHES = 7
     MODULE = 8
     DEAL = 9
+    REPORTS = 10
+    DRAW = 11
 
 
 def generator(

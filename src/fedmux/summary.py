@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedmux.experiment import Experiment
+from fedmux.methods import options
 from fedmux.population import Floats
 
 FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
@@ -44,14 +45,14 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
     """What a run ends with: final accuracies, rounds to thresholds, totals of the costs."""
     evaluated = [entry for entry in metrics if "accuracy" in entry]
     rounds = metrics[-1]["round"]
-    final = [entry for entry in evaluated if entry["round"] > rounds - FINAL_ROUNDS]
+    final = [entry for entry in evaluated if entry["round"] > max(0, rounds - FINAL_ROUNDS)]
     names = [task.name for task in experiment.tasks]
     accuracy = {name: float(np.mean([e["tasks"][name]["accuracy"] for e in final])) for name in names}
-    costs = ("jobs", "uploads", "upload_bytes", "gradient_steps", "forward_passes")
+    costs = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "forward_passes")
     work = [entry["tasks"][name] for entry in metrics if entry["round"] for name in names]
     return {
         "name": experiment.name,
-        "method": type(experiment.method).name or type(experiment.method).__qualname__,
+        "method": options(experiment.method)["name"],
         "seed": experiment.seed,
         "rounds": rounds,
         "stopped_at_target": stopped,
@@ -69,6 +70,7 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
         },
         "rounds_to": _rounds_to(experiment, [(e["round"], e["accuracy"]["mean"]) for e in evaluated]),
         "totals": {cost: sum(entry[cost] for entry in work) for cost in costs},
+        "server_bytes": sum(metrics[-1]["tasks"][name].get("server_bytes", 0) for name in names),
         "seconds": metrics[-1]["seconds"],
     }
 

@@ -1,29 +1,34 @@
 """The round, the same for every method and every fleet; and the run around it."""
 
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from fedmux.allocation import Assignment, RoundState
+from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import check
 from fedmux.assembly import Setting, assemble
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
-from fedmux.fleet import Signals
 from fedmux.fleet.simulated import SimulatedFleet
+from fedmux.population import Bools, Ints
 from fedmux.problems import validated
+from fedmux.randomness import Stream
 from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
 from fedmux.summary import across_tasks, client_distribution, summarise
 
+SCALAR_BYTES = 4  # of a loss or a norm that a client reports
 Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
 
 
@@ -101,6 +106,7 @@ class Training:
         self.population, self.tasks = setting.population, setting.tasks
         self.fleet = SimulatedFleet(setting.tasks, experiment.seed)
         self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
+        self.aggregator.scratch = record.path / "scratch"
         self.models = [task.layout.read() for task in setting.tasks]
         self.rounds = 0  # completed
         self.seconds = 0.0
@@ -140,52 +146,83 @@ class Training:
             {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
             summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
         )
+        shutil.rmtree(self.aggregator.scratch, ignore_errors=True)
 
     def _round(self) -> tuple[dict[str, Any], np.ndarray]:
-        number, available = self.rounds, self.population.available
-        needs = self.allocator.needs
-        signals = self.fleet.signals(self.models, needs, number, available)
-        state = RoundState(
-            round=number,
-            rounds=self.experiment.rounds,
-            seed=self.experiment.seed,
-            population=self.population,
-            budget=self.experiment.population.budget,
-            learning_rates=np.array([task.learning_rate(number) for task in self.tasks]),
-            losses=signals.losses,
-            norms=signals.norms,
+        state = self._state()
+        self.aggregator.prepare(state, self.models)
+        needs, reported = self.allocator.needs, self.allocator.reporters(state)
+        state = replace(
+            state,
+            signals=self._signals(reported),
             accuracies=self.fleet.evaluate(self.models, "validation").accuracy
             if "accuracy" in needs
             else None,
         )
         plan = self.allocator.plan(state)
-        assignment = plan.draw(state.rng())
+        assignment = plan.draw(state.rng(Stream.DRAW))
         check(plan, assignment, self.population)
+        if self.allocator.learns:  # those who train report as well
+            drawn = np.zeros_like(reported)
+            drawn[assignment.client, assignment.task] = True
+            self.allocator.learn(state, self._signals(drawn & ~reported))
+            reported = reported | drawn
         self.aggregator.begin(state, assignment, self.models)
-        for updates in self.fleet.train(self.models, assignment, number):
+        steps = np.zeros(len(self.tasks), np.int64)
+        for updates in self.fleet.train(self.models, assignment, self.rounds, self.aggregator.local_rule):
+            steps[updates.task] += updates.steps.sum()
             self.aggregator.add(updates)
         self.models = self.aggregator.finish(self.models)
         self.rounds += 1
-        metrics = {"round": self.rounds, "tasks": self._work(state, assignment, signals)}
+        metrics = {"round": self.rounds, "tasks": self._work(state, assignment, reported, steps)}
         last = self.rounds == self.experiment.rounds
         if last or self.rounds % self.experiment.evaluation.every == 0:
             self._evaluate(metrics)
         return metrics, self._jobs(assignment)
 
-    def _work(self, state: RoundState, assignment: Assignment, signals: Signals) -> dict[str, dict[str, Any]]:
-        """What each task's round took, by name."""
+    def _state(self) -> RoundState:
+        return RoundState(
+            round=self.rounds,
+            rounds=self.experiment.rounds,
+            seed=self.experiment.seed,
+            population=self.population,
+            budget=self.experiment.population.budget,
+            learning_rates=np.array([task.learning_rate(self.rounds) for task in self.tasks]),
+            costs=np.array([settings.cost for settings in self.experiment.tasks]),
+        )
+
+    def _signals(self, asked: Bools) -> Signals:
+        return self.fleet.signals(
+            self.models, self.allocator.needs, self.rounds, asked, self.aggregator.stale
+        )
+
+    def _work(
+        self, state: RoundState, assignment: Assignment, reported: Bools, steps: Ints
+    ) -> dict[str, dict[str, Any]]:
+        """What each task's round took, by name. A client that trained for its signal keeps the update."""
         step_sizes = self.aggregator.step_sizes()
+        needs = self.allocator.needs
+        scalars = len(needs & {"loss", "norm", "residual"}) + 2 * ("projection" in needs)
+        trained = bool(needs & {"norm", "residual", "projection"})
         work = {}
         for s, task in enumerate(self.tasks):
             rows = assignment.task == s
-            sizes = self.population.sizes[assignment.client[rows], s]
             uploads = int(rows.sum())
+            asked = self.population.sizes[reported[:, s], s]
+            drawn_only = ~reported[assignment.client[rows], s]
+            drawn = self.population.sizes[assignment.client[rows][drawn_only], s]
             work[task.name] = {
                 "jobs": int(assignment.count[rows].sum()),
                 "uploads": uploads,
-                "upload_bytes": uploads * task.layout.upload_bytes,
-                "gradient_steps": int(signals.gradient_steps[s] + task.local.steps(sizes).sum()),
-                "forward_passes": int(signals.forward_passes[s]),
+                "reports": scalars * len(asked),
+                "upload_bytes": uploads * task.layout.upload_bytes + SCALAR_BYTES * scalars * len(asked),
+                "gradient_steps": int(task.local.steps(asked).sum() + task.local.steps(drawn).sum())
+                if trained
+                else int(steps[s]),
+                "forward_passes": int(task.local.passes(asked).sum())
+                if "loss" in self.allocator.needs
+                else 0,
+                "server_bytes": self.aggregator.server_bytes(s),
                 "step_size": float(step_sizes[s]),
                 "learning_rate": float(state.learning_rates[s]),
             }
@@ -221,6 +258,8 @@ class Training:
 
     def _save(self) -> None:
         tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
+        for key, value in self.allocator.state().items():
+            tensors[f"allocator.{key}"] = torch.from_numpy(value)
         for task, model in zip(self.tasks, self.models):
             tensors[f"model.{task.name}.parameters"] = model.parameters
             tensors[f"model.{task.name}.buffers"] = model.buffers
@@ -235,10 +274,12 @@ class Training:
             Model(tensors[f"model.{task.name}.parameters"], tensors[f"model.{task.name}.buffers"])
             for task in self.tasks
         ]
-        prefix = "aggregator."
-        self.aggregator.restore(
-            {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        )
+        self.aggregator.restore(_under("aggregator.", tensors))
+        self.allocator.restore({key: value.numpy() for key, value in _under("allocator.", tensors).items()})
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 @contextmanager

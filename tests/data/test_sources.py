@@ -180,7 +180,7 @@ def test_a_function_in_the_current_folder_gives_a_data_set(module, function, tra
     ("function", "says"),
     [
         ("wrong", "it returned dict; return a fedmux Dataset"),
-        ("broken", "calling it failed: RuntimeError: no sensor"),
+        ("broken", "calling it failed: RuntimeError: no"),
         ("nothing", "it is not a function"),
         ("absent", "has no absent"),
     ],

@@ -6,6 +6,7 @@ overrides `add`, `finish`, `state` and `restore`.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,10 +25,29 @@ class Updates:
     rows: Ints  # k: indices into the assignment
     parameters: Tensor  # k x P: w_start - w_end
     buffers: Tensor  # k x Q: buffers after local training, float64
+    steps: Ints  # k: gradient steps that were taken
+
+
+class LocalRule:
+    """Changes what a client's local step does. Elementwise, so that it can run on stacked clients too."""
+
+    def correction(self, task: int, client: int) -> Tensor | None:
+        """A vector (P) that goes to the client with the model, if the rule needs one."""
+        return None
+
+    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
+        """The gradient to step along, from the loss's gradient at `weights`; before clipping and momentum."""
+        raise NotImplementedError
 
 
 class Aggregator:
     """A weighted sum of the updates: w_s <- w_s - sum_i c_is G_is."""
+
+    local_rule: LocalRule | None = None
+    scratch: Path  # a folder for large state, if the aggregator wants one
+
+    def prepare(self, state: RoundState, models: list[Model]) -> None:
+        """Follow the population, before signals and draw."""
 
     def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
         shares = state.population.shares[assignment.client, assignment.task]
@@ -70,6 +90,14 @@ class Aggregator:
         if self._buffer_total[task] == 0:
             return model.buffers
         return self._buffer_sums[task] / self._buffer_total[task]
+
+    def stale(self, task: int, clients: Ints) -> Tensor:
+        """The last update that each of some clients sent (k x P), for signals that compare with it."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no updates")
+
+    def server_bytes(self, task: int) -> int:
+        """Memory that the server keeps for a task besides its model."""
+        return 0
 
     def state(self) -> dict[str, Tensor]:
         """What must survive a restart, besides the models."""

@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from fedmux.allocation.plan import Fixed, RoundState, Signal
+from fedmux.allocation.plan import Allocator, Fixed, RoundState
 
 
-class FullAllocator:
-    needs: frozenset[Signal] = frozenset()
-
+class FullAllocator(Allocator):
     def plan(self, state: RoundState) -> Fixed:
         task, client = np.nonzero(state.population.available.T)
-        return Fixed(client, task)
+        return Fixed(client, task, beyond_capacity=True)

@@ -10,10 +10,12 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedmux.population import Floats, Ints, Population
+from fedmux.allocation.draws import dependent_rounding, systematic
+from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.randomness import Stream, generator
 
-Signal = Literal["loss", "norm", "accuracy"]
+Draws = Literal["independent", "systematic", "dependent-rounding"]
+Signal = Literal["loss", "norm", "residual", "projection", "accuracy"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Budget:
 
 
 @dataclass(frozen=True, eq=False)
+class Signals:
+    """What clients report (N x S, NaN where not asked or not available); None: not wanted."""
+
+    losses: Floats | None = None  # mean loss over the client's own points, before training
+    norms: Floats | None = None  # of the update G; of G - h for "residual", of G - beta h for "projection"
+    betas: Floats | None = None  # <G, h> / ||h||^2 for "projection", h the update the client sent last
+
+
+@dataclass(frozen=True, eq=False)
 class RoundState:
     """All an allocator or aggregator may look at. Signals are there if the allocator asked for them."""
 
@@ -44,8 +55,8 @@ class RoundState:
     population: Population
     budget: Budget
     learning_rates: Floats  # S
-    losses: Floats | None = None  # N x S: mean training loss of each client, NaN where not available
-    norms: Floats | None = None  # N x S: norm of the update each client would send, NaN where not available
+    costs: Floats  # S: of a job of each task, in units of the budget
+    signals: Signals = Signals()
     accuracies: Floats | None = None  # S: on the validation part of the held-out data
 
     def rng(self, stream: Stream = Stream.ALLOCATION, *, round: int | None = None) -> np.random.Generator:
@@ -70,12 +81,31 @@ class Plan(Protocol):
     def draw(self, rng: np.random.Generator) -> Assignment: ...
 
 
-class Allocator(Protocol):
-    """Decides who trains what. `needs` names the signals it wants; `plan` is pure: arrays in, arrays out."""
+class Allocator:
+    """Decides who trains what. `needs` names the signals it wants; `plan` is pure: arrays in, arrays out.
 
-    needs: frozenset[Signal]
+    The other methods have defaults that suit an allocator without memory.
+    """
 
-    def plan(self, state: RoundState) -> Plan: ...
+    needs: frozenset[Signal] = frozenset()
+    learns = False  # whether clients that train report their signals too
+
+    def reporters(self, state: RoundState) -> Bools:
+        """N x S: the pairs that are asked for signals before the draw."""
+        return state.population.available
+
+    def plan(self, state: RoundState) -> Plan:
+        raise NotImplementedError
+
+    def learn(self, state: RoundState, seen: "Signals") -> None:
+        """Take note of what the drawn clients that had not been asked reported, if the allocator `learns`."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What must survive a restart."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """The reverse of `state`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +120,27 @@ class Probabilities:
     processors: Ints  # N: how many times client i draws
     marginal: Floats | None = None  # N x S
     clients: int | None = None
+    draws: Draws = "independent"
 
     def draw(self, rng: np.random.Generator) -> Assignment:
-        rows = self._active(rng)
-        cumulative = np.cumsum(self.probability[rows], axis=1)
-        total = cumulative[:, -1]
-        point = np.minimum(rng.random(len(rows)) * total, np.nextafter(total, 0))
-        task = (point[:, None] >= cumulative).sum(1)
+        if self.draws == "systematic":
+            rows, task = systematic(self.probability, self.processors, rng)
+        elif self.draws == "dependent-rounding":
+            rows, task = dependent_rounding(self.probability, self.processors, rng)
+        else:
+            rows, task = self._independent(rng)
         pair, count = np.unique(task * len(self.probability) + rows, return_counts=True)
         task, client = np.divmod(pair, len(self.probability))
         marginal = self.probability if self.marginal is None else self.marginal
         chosen = marginal[client, task]
         return Assignment(client, task, count, chosen, self.processors[client] * chosen)
+
+    def _independent(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        rows = self._active(rng)
+        cumulative = np.cumsum(self.probability[rows], axis=1)
+        total = cumulative[:, -1]
+        point = np.minimum(rng.random(len(rows)) * total, np.nextafter(total, 0))
+        return rows, (point[:, None] >= cumulative).sum(1)
 
     def _active(self, rng: np.random.Generator) -> Ints:
         """Client of each processor that trains something, with repetition."""
@@ -118,6 +157,7 @@ class Fixed:
 
     client: Ints  # J
     task: Ints  # J
+    beyond_capacity: bool = False  # a client may get more jobs than it has processors
 
     def draw(self, rng: np.random.Generator) -> Assignment:
         order = np.lexsort((self.client, self.task))
@@ -134,6 +174,7 @@ def check(plan: Plan, assignment: Assignment, population: Population) -> None:
         _demand(
             not probability[~population.available].any(), "a pair that is not available has a probability"
         )
+    if not (isinstance(plan, Fixed) and plan.beyond_capacity):
         used = np.bincount(assignment.client, assignment.count, population.clients)
         _demand(bool((used <= population.capacity).all()), "a client got more jobs than it has processors")
     pairs = population.available[assignment.client, assignment.task]

@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedmux.allocation.plan import Probabilities, RoundState, Signal
+from fedmux.allocation.full import FullAllocator
+from fedmux.allocation.plan import Allocator, Plan, Probabilities, RoundState
 from fedmux.population import Floats
 
 Participation = Literal["processors", "clients"]
@@ -49,11 +50,18 @@ def uniform_choice(available: np.ndarray) -> Floats:
     return np.divide(available, number, out=np.zeros(available.shape), where=number > 0)
 
 
-class RandomAllocator:
-    needs: frozenset[Signal] = frozenset()
+class RandomAllocator(Allocator):
+    """p_is = m / (V |S_i|), or as many whole clients."""
 
     def __init__(self, participation: Participation) -> None:
         self.participation = participation
 
-    def plan(self, state: RoundState) -> Probabilities:
+    def plan(self, state: RoundState) -> Plan:
         return spread(state, uniform_choice(state.population.available), self.participation)
+
+
+class WarmStart(RandomAllocator):
+    """Everybody trains everything in the first round, then Random."""
+
+    def plan(self, state: RoundState) -> Plan:
+        return FullAllocator().plan(state) if state.round == 0 else super().plan(state)

@@ -7,7 +7,7 @@ next one in cyclic order; a client without any sits out.
 
 import numpy as np
 
-from fedmux.allocation.plan import Probabilities, RoundState, Signal
+from fedmux.allocation.plan import Allocator, Probabilities, RoundState
 from fedmux.allocation.random import Participation, spread
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream
@@ -30,9 +30,7 @@ def next_own(available: Bools) -> Ints:
     return result
 
 
-class RoundRobinAllocator:
-    needs: frozenset[Signal] = frozenset()
-
+class RoundRobinAllocator(Allocator):
     def __init__(self, participation: Participation) -> None:
         self.participation = participation
 

@@ -1,13 +1,11 @@
 """One task at a time: the naive baseline of [P1] and [P2], everybody on one task for a block of rounds."""
 
-from fedmux.allocation.plan import Probabilities, RoundState, Signal
+from fedmux.allocation.plan import Allocator, Probabilities, RoundState
 from fedmux.allocation.random import Participation, spread
 from fedmux.population import Floats
 
 
-class SequentialAllocator:
-    needs: frozenset[Signal] = frozenset()
-
+class SequentialAllocator(Allocator):
     def __init__(self, participation: Participation, block: int | None) -> None:
         self.participation = participation
         self.block = block  # rounds for a task before the next one's turn; None: the run divided evenly

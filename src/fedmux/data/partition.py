@@ -116,7 +116,7 @@ def split(
 
     `labels` and `groups` are (points,) integers, or None where the data has none.
     """
-    if labels is None and not isinstance(partition, Iid):
+    if labels is None and not isinstance(partition, Iid | Natural):
         raise FedmuxError(
             f'partition: kind "{partition.kind}" needs labels but the targets are numbers; use kind = "iid"'
         )

@@ -1,24 +1,18 @@
 """Whoever does the client work: reports signals, trains jobs, yields updates, scores models."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedmux.aggregation import Updates
-from fedmux.allocation import Assignment
+from torch import Tensor
+
+from fedmux.aggregation import LocalRule, Updates
+from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.flat import Model
 from fedmux.population import Bools, Floats, Ints
 
-
-@dataclass(frozen=True, eq=False)
-class Signals:
-    """What clients report before allocation (N x S, NaN where not asked or not available), and its cost."""
-
-    losses: Floats | None
-    norms: Floats | None
-    gradient_steps: Ints  # S
-    forward_passes: Ints  # S
+Stale = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +27,21 @@ class Fleet(Protocol):
     """The server's algorithms never know which fleet they run on."""
 
     def signals(
-        self, models: list[Model], needs: Collection[Signal], round: int, available: Bools
-    ) -> Signals: ...
+        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
+    ) -> Signals:
+        """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself."""
+        ...
 
-    def train(self, models: list[Model], assignment: Assignment, round: int) -> Iterator[Updates]: ...
+    def train(
+        self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
+    ) -> Iterator[Updates]:
+        """Updates of the jobs, in chunks, as they come."""
+        ...
 
-    def evaluate(self, models: list[Model], part: str) -> Scores: ...
+    def evaluate(self, models: list[Model], part: str) -> Scores:
+        """Scores on a held-out part: "validation" or "test"."""
+        ...
 
-    def client_accuracies(self, models: list[Model], available: Bools) -> Floats: ...
+    def client_accuracies(self, models: list[Model], available: Bools) -> Floats:
+        """N x S: each global model's score on each client's own points."""
+        ...

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmux.aggregation import LocalRule
 from fedmux.flat import Layout, Model, read_buffers, write_buffers
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.tasks.task import Task
@@ -36,9 +37,12 @@ class TightLoop:
         self.parameters: list[Tensor] = list(task.layout.parameters.values())
         self.buffers = list(task.layout.buffers.values())
 
-    def update(self, model: Model, client: int, round: int) -> tuple[Tensor, Tensor]:
+    def update(
+        self, model: Model, client: int, round: int, rule: LocalRule | None = None
+    ) -> tuple[Tensor, Tensor]:
         """w_start - w_end (P) and the buffers afterwards (Q)."""
         task, local = self.task, self.task.local
+        start, correction = self._views(model, client, rule)
         rate = task.learning_rate(round)
         self.flat.copy_(model.parameters)
         write_buffers(self.buffers, model.buffers)
@@ -51,6 +55,10 @@ class TightLoop:
                 torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
             )
             with torch.no_grad():
+                if rule is not None:
+                    gradients = [
+                        rule.gradient(*each) for each in zip(gradients, self.parameters, start, correction)
+                    ]
                 if local.clip is not None:
                     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
                     torch._foreach_mul_(gradients, torch.clamp(local.clip / (norm + 1e-6), max=1.0))
@@ -66,9 +74,25 @@ class TightLoop:
                 torch._foreach_add_(self.parameters, gradients, alpha=-rate)
         return model.parameters - self.flat, read_buffers(self.buffers)
 
+    def _views(
+        self, model: Model, client: int, rule: LocalRule | None
+    ) -> tuple[list[Tensor], list[Tensor] | list[None]]:
+        """The start and the correction, cut like the parameters."""
+        if rule is None:
+            return [], []
+        start = self.task.layout.views(model.parameters)
+        correction = rule.correction(self.index, client)
+        return start, [None] * len(start) if correction is None else self.task.layout.views(correction)
+
 
 def reference_update(
-    task: Task, index: int, seed: int, model: Model, client: int, round: int
+    task: Task,
+    index: int,
+    seed: int,
+    model: Model,
+    client: int,
+    round: int,
+    rule: LocalRule | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same update the way a textbook writes it: a copy of the module and torch.optim.SGD."""
     module = copy.deepcopy(task.module)
@@ -86,6 +110,14 @@ def reference_update(
     for rows in batches(task, index, client, round, seed):
         optimiser.zero_grad()
         task.loss(module(task.x[rows]), task.y[rows]).mean().backward()
+        if rule is not None:
+            parameters = list(layout.parameters.values())
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+            correction = rule.correction(index, client)
+            flat = rule.gradient(flat, layout.read().parameters, model.parameters, correction)
+            for parameter, part in zip(parameters, layout.views(flat)):
+                parameter.grad = part
         if local.clip is not None:
             torch.nn.utils.clip_grad_norm_(layout.parameters.values(), local.clip)
         optimiser.step()

@@ -24,6 +24,7 @@ class Method(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()  # other names, for shells in which `*` is a wildcard
     paper: ClassVar[str] = ""
     unbiased_when: ClassVar[dict[str, object] | None] = None  # options under which E[step] = sum d G
 
@@ -63,6 +64,7 @@ def find(name: str) -> type[Method]:
             raise FedmuxError(f'method "{name}" must be a subclass of fedmux.Method')
         return method
     known = registry()
+    name = next((method.name for method in known.values() if name in method.aliases), name)
     if name not in known:
         raise FedmuxError(f'unknown method "{name}"{closest(name, known)}; known: {", ".join(known)}')
     return known[name]

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedmux.aggregation import Aggregator, Average, Unbiased
+from fedmux.aggregation.proximal import Proximal
 from fedmux.allocation import Allocator
 from fedmux.allocation.full import FullAllocator
 from fedmux.allocation.random import Participation, RandomAllocator
@@ -48,6 +49,21 @@ class Random(Sampled):
 
     def allocator(self) -> Allocator:
         return RandomAllocator(self.participation)
+
+
+@register
+class FedProx(Random):
+    """Random with a pull towards the global model in every local step."""
+
+    name: ClassVar[str] = "fedprox"
+    paper: ClassVar[str] = "Li et al. 2020"
+
+    mu: float = Field(0.01, ge=0, description="strength of the pull, mu / 2 ||w - w_start||^2")
+
+    def aggregator(self) -> Aggregator:
+        aggregator = super().aggregator()
+        aggregator.local_rule = Proximal(self.mu)
+        return aggregator
 
 
 @register

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedmux.flat import Layout, Model
@@ -44,6 +46,15 @@ class Task:
     test: tuple[Tensor, Tensor]  # held-out points that are reported
     local: LocalSgd
     learning_rate: Callable[[int], float]  # of the round
+
+    def points_of(self, clients: Ints) -> tuple[Tensor, Tensor, Ints]:
+        """Points of some clients, in order, and where each of them begins and ends."""
+        sizes = self.offsets[clients + 1] - self.offsets[clients]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        if offsets[-1] == len(self.x):
+            return self.x, self.y, offsets
+        rows = np.repeat(self.offsets[clients] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return self.x[torch.from_numpy(rows)], self.y[torch.from_numpy(rows)], offsets
 
     def weights(self, model: Model) -> dict[str, Tensor]:
         """A model as a state dict of the module."""

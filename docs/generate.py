@@ -1,0 +1,150 @@
+"""Writes experiment-file.md from the schema and the registries; with --check it only says if that is due."""
+
+import inspect
+import sys
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from fedmux import experiment as schema
+from fedmux.data.partition import Partition
+from fedmux.data.sizes import TwoLevels
+from fedmux.methods import Method, registry
+from fedmux.tasks.registry import MODULES
+
+TARGET = Path(__file__).with_name("experiment-file.md")
+
+NOUNS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+LIMITS = {"ge": "at least", "gt": "above", "le": "up to", "lt": "below"}
+SHORTHAND = {"data": "text", "learning_rate": "number or table", "methods": "list of names or tables"}
+SHORTHAND |= dict.fromkeys(("method", "partition"), "text or table")  # more than the annotation says
+
+INTRODUCTION = """<!-- Written by docs/generate.py from the schema: change that, then run `make docs`. -->
+# The experiment file
+
+A TOML file describes one experiment. Unknown keys, wrong types and impossible values are refused before any
+work starts, with the key and the remedy. `fedmux init` writes this file to start from:
+```toml
+{starter}```
+`fedmux run FILE --set KEY=VALUE` changes a key for one run: `population.clients=50`, `task.batch_size=16` for
+every task, `task.NAME.batch_size=16` for the task of that name. In Python the same keys are arguments of
+`fedmux.Experiment`. [concepts.md](concepts.md) explains the nouns, [data.md](data.md) the data sets.
+[P1], [P2] and [P3] are the [papers](../README.md#papers)."""
+MODELS = """Models and their `model_options`. A `module:Class` of your own is called with the options and,
+where it has parameters of these names, with `input_shape` (without the batch) and `outputs`."""
+SIZES = """One of `"equal"` (the whole pool, evenly), a number of points for every client, a range
+`[low, high]` from which each client draws, or a table with two levels:"""
+COMPARE = """What `fedmux compare` runs when the command line does not say. A table in `methods` holds a name,
+options and, if wanted, a `label`. Options of the file's own `method` hold where `methods` names it again."""
+
+EXAMPLES = {
+    "population": "clients = 120\njobs = 12\nprocessors = {all = 0.25, half = 0.5, one = 0.25}\n"
+    "availability = {all = 0.9, all_but_one = 0.1}",
+    "task": 'name = "clothes"\ndata = "fashion-mnist-sample"\nmodel = "mlp"\nlearning_rate = 0.05\n'
+    'model_options = {hidden = [64, 32]}\nclip = 5.0\npartition = {kind = "dirichlet", alpha = 0.3}',
+    "learning_rate": '{initial = 0.1, schedule = "inverse", offset = 20}',
+    "sizes": '{kind = "iid", sizes = {low = [9, 15], high = [90, 150], high_share = 0.1}}',
+    "evaluation": "every = 5\nsamples = 2000\nthresholds = [0.5, 0.8]",
+    "stop": "accuracy = 0.85",
+    "output": 'folder = "runs/first"\ncheckpoint_every = 10',
+    "compare": 'methods = ["full", {name = "random", participation = "clients", label = "by client"}]\n'
+    'seeds = [0, 1, 2]\nbaseline = "full"',
+}
+REQUIRED = {"share": 0.3, "classes": 2, "alpha": 0.5, "clusters": 4, "consistent": True}  # of partitions
+
+
+def words(kind: Any) -> str:
+    """A type annotation in words."""
+    origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not NoneType]
+    if origin is Annotated:
+        return words(parts[0]) + limits(parts[1:])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(words(part) for part in parts))
+    if origin is Literal:
+        return " or ".join(f"`{toml(value)}`" for value in parts)
+    if origin in (list, tuple):
+        return f"list of {words(parts[0]).partition(' (')[0]}s"
+    return NOUNS.get(origin or kind, "table")
+
+
+def limits(metadata: Iterable[Any]) -> str:
+    found = [(word, getattr(item, name, None)) for item in metadata for name, word in LIMITS.items()]
+    said = [f"{word} {limit:,g}" for word, limit in found if limit is not None and limit < 2**63]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return f'"{value}"' if isinstance(value, str) else str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {toml(item)}' for key, item in value.items())}}}"
+    return toml(value.model_dump()["kind"]) if isinstance(value, BaseModel) else str(value)
+
+
+def section(heading: str, model: type[BaseModel], example: str, *text: str) -> list[str]:
+    """Heading, text, a table of keys (without those that are sections), an example."""
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] != "kind"):
+        if field.description or model is not schema.Experiment:
+            kind = SHORTHAND.get(name) or words(field.annotation) + limits(field.metadata)
+            value = field.get_default(call_default_factory=True)
+            default = "-" if value is None else "required" if field.is_required() else f"`{toml(value)}`"
+            meaning = (field.description or "").replace("|", r"\|")
+            rows.append(f"| `{name}` | {kind} | {default} | {meaning} |")
+    keys = ["\n".join(rows)] if model.model_fields else []
+    return [heading, *(text or [model.__doc__ or ""]), *keys, f"```toml\n{example}\n```"]
+
+
+def models() -> str:
+    rows = ["| model | what it is | options |", "|---|---|---|"]
+    for name, (module, _) in MODULES.items():
+        own = [p for p in inspect.signature(module).parameters.values() if p.default is not p.empty]
+        options = ", ".join(f"`{p.name}`" for p in own if p.name != "classes")
+        rows.append(f"| `{name}` | {(module.__doc__ or '').splitlines()[0]} | {options} |")
+    return "\n".join(rows)
+
+
+def method(name: str, kind: type[Method]) -> list[str]:
+    claim = [f"`{key} = {toml(value)}`" for key, value in (kind.unbiased_when or {}).items()]
+    unbiased = "no" if kind.unbiased_when is None else "with " + " and ".join(claim) if claim else "always"
+    text = (kind.__doc__ or "").splitlines()[0], f"Source: {kind.paper}. Unbiased: {unbiased}."
+    given = [(key, f.default) for key, f in kind.model_fields.items() if f.default is not None][-2:]
+    example = f"method = {toml({'name': name, **dict(given)} if given else name)}"
+    return section("### " + " or ".join(f"`{n}`" for n in (name, *kind.aliases)), kind, example, *text)
+
+
+def page() -> str:
+    parts = [INTRODUCTION.format(starter=files("fedmux").joinpath("starter.toml").read_text("utf-8"))]
+
+    def add(key: str, model: Any, *text: str, heading: str = "## `[{}]`", start: str = "[{}]\n") -> None:
+        parts.extend(section(heading.format(key), model, start.format(key) + EXAMPLES[key], *text))
+
+    parts += section("## Top level", schema.Experiment, 'name = "first"\nrounds = 30\nmethod = "random"')
+    add("population", schema.PopulationSettings)
+    add("task", schema.TaskSettings, heading="## `[[{}]]`", start="[[{}]]\n")
+    parts += [MODELS, models()]
+    add("learning_rate", schema.LearningRate, heading="### `{}` of a task", start="{} = ")
+    parts.append("## `partition` of a task")
+    for kind in get_args(get_args(Partition)[0]):
+        name = kind.model_fields["kind"].default
+        required = {key: REQUIRED[key] for key, field in kind.model_fields.items() if field.is_required()}
+        parts += section(f"### `{name}`", kind, f"partition = {toml({'kind': name, **required})}")
+    add("sizes", TwoLevels, SIZES, heading="### `{}` of a partition", start="partition = ")
+    for key in ("evaluation", "stop", "output"):
+        add(key, schema.Experiment.model_fields[key].annotation)
+    add("compare", schema.Comparison, COMPARE)
+    parts += ["## Methods", *(part for item in registry().items() for part in method(*item))]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    if "--check" not in sys.argv:
+        TARGET.write_text(page(), "utf-8")
+    elif not TARGET.exists() or TARGET.read_text("utf-8") != page():
+        sys.exit(f"{TARGET.name} is out of date: run `make docs`")

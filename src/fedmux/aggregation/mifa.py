@@ -1,0 +1,25 @@
+"""MIFA (Gu et al. 2021): every client's last update counts as if it were fresh.
+
+The memory is updated first, then delta = sum_i d_i h_i over all clients; no inverse probabilities. Biased
+until everyone has been seen: those who have not count as zero.
+"""
+
+import numpy as np
+from torch import Tensor
+
+from fedmux.aggregation.aggregator import Updates
+from fedmux.aggregation.stale import Remembering
+from fedmux.population import Floats
+
+
+class Mifa(Remembering):
+    def add(self, updates: Updates) -> None:
+        super().add(updates)
+        self.remember(updates, self.store.get(updates.task, self.assignment.client[updates.rows]))
+
+    def step_sizes(self) -> Floats:
+        """Every client seen is applied with its share."""
+        return self.store.counted.sum(0) / np.maximum(self.store.total, 1.0)
+
+    def step(self, task: int) -> Tensor:
+        return self.store.mean(task).to(self.sums[task])

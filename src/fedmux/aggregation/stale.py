@@ -1,0 +1,133 @@
+"""Stale updates as control variates: [P1] Eq. 22 (MMFL-GVR*, FedVARP), FedStale, and the optimal weights.
+
+    w <- w - ( sum_i d_i beta_i h_i  +  sum_active c_i (G_i - beta_i h_i) ),      c_i = counts d / (B p)
+
+h_i is the update that client i sent last, 0 before. Unbiased for any h and beta fixed before the draw; the
+variance is that of G - beta h. With nobody active the model still moves by the first sum: that is what
+unbiasedness asks for. beta = 1 is Eq. 22; beta = 0 is Eq. 3.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmux.aggregation.aggregator import Updates
+from fedmux.aggregation.store import ClientStore
+from fedmux.aggregation.unbiased import Unbiased
+from fedmux.allocation import Assignment, RoundState
+from fedmux.flat import Model
+from fedmux.population import Ints
+
+MEMORY = 0.9  # weight of the past in the running means behind an estimated beta
+
+
+class Remembering(Unbiased):
+    """An aggregator that keeps the last update of every client seen."""
+
+    def __init__(self, store: ClientStore) -> None:
+        self.store = store
+
+    def prepare(self, state: RoundState, models: list[Model]) -> None:
+        if self.store.storage == "disk":
+            self.store.scratch = self.scratch
+        self.sizes = state.population.sizes
+        self.store.begin(state, models)
+
+    def stale(self, task: int, clients: Ints) -> Tensor:
+        return self.store.get(task, clients)
+
+    def remember(self, updates: Updates, before: Tensor) -> None:
+        clients = self.assignment.client[updates.rows]
+        sizes = self.sizes[clients, updates.task]
+        self.store.put(updates.task, clients, updates.parameters, sizes, before)
+
+    def server_bytes(self, task: int) -> int:
+        return self.store.bytes(task)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.store.state()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        if self.store.storage == "disk":
+            self.store.scratch = self.scratch
+        self.store.restore(state)
+
+
+class Stale(Remembering):
+    """One beta for a task: a number, or the variance-minimising one, estimated from the clients that trained.
+
+    beta* = sum a <G, h> / sum a ||h||^2 with a = d^2 / B (1 / p - 1). Both sums are estimated from the active
+    clients, weighted counts / (B p), and averaged over rounds; what a round learns is used from the next one
+    on, since using it at once would bias the step.
+    """
+
+    def __init__(self, store: ClientStore, beta: float | Literal["estimated"] = 1.0) -> None:
+        super().__init__(store)
+        self.beta = beta
+        self.learned = np.zeros((2, 0))  # numerator and denominator of beta* for each task
+
+    def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
+        super().begin(state, assignment, models)
+        if self.learned.shape[1] < len(models):
+            grown = np.zeros((2, len(models)))
+            grown[:, : self.learned.shape[1]] = self.learned
+            self.learned = grown
+        self.betas = self._betas(state)  # N x S
+        self._fresh = np.zeros_like(self.learned)
+        shares = state.population.shares[assignment.client, assignment.task]
+        probability = np.minimum(assignment.probability, 1.0)
+        processors = assignment.expected / assignment.probability
+        self._learning = (
+            assignment.count / assignment.expected * shares**2 / processors * (1 / probability - 1)
+        )
+        self.sums = [self._past(task, state) for task in range(len(models))]
+
+    def _betas(self, state: RoundState) -> np.ndarray:
+        if self.beta != "estimated":
+            return np.full(state.population.sizes.shape, self.beta)
+        over, under = self.learned
+        best = np.divide(over, under, out=np.ones(len(over)), where=under > 0)
+        return np.broadcast_to(best, state.population.sizes.shape)
+
+    def _past(self, task: int, state: RoundState) -> Tensor:
+        """sum_i d_i beta_i h_i; O(P), since beta is the same for all."""
+        return self.store.mean(task) * float(self.betas[0, task])
+
+    def add(self, updates: Updates) -> None:
+        clients = self.assignment.client[updates.rows]
+        before = self.store.get(updates.task, clients).to(updates.parameters)
+        beta = torch.from_numpy(self.betas[clients, updates.task].copy()).to(before)
+        fresh = updates.parameters - beta[:, None] * before
+        super().add(Updates(updates.task, updates.rows, fresh, updates.buffers, updates.steps))
+        weight = torch.from_numpy(self._learning[updates.rows]).to(before)
+        self._fresh[0, updates.task] += float(weight @ (updates.parameters * before).sum(1))
+        self._fresh[1, updates.task] += float(weight @ (before * before).sum(1))
+        self.remember(updates, before.float())
+
+    def finish(self, models: list[Model]) -> list[Model]:
+        heard = self._fresh[1] > 0
+        self.learned = np.where(heard, MEMORY * self.learned + (1 - MEMORY) * self._fresh, self.learned)
+        return super().finish(models)
+
+    def state(self) -> dict[str, Tensor]:
+        return {**super().state(), "learned": torch.from_numpy(self.learned)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        super().restore(state)
+        if "learned" in state:
+            self.learned = state["learned"].numpy().copy()
+
+
+class OptimalStale(Stale):
+    """beta_is = <G_is, h_is> / ||h_is||^2 for each client, reported before the draw: the least variance."""
+
+    def _betas(self, state: RoundState) -> np.ndarray:
+        betas = state.signals.betas
+        if betas is None:
+            raise ValueError("optimal stale weights need an allocator that asks for the projection signal")
+        return np.nan_to_num(betas)
+
+    def _past(self, task: int, state: RoundState) -> Tensor:
+        return self.store.weighted(task, state.population.shares[:, task] * self.betas[:, task])

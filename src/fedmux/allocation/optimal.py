@@ -1,0 +1,110 @@
+"""The probabilities that minimise the variance of the updates, in closed form ([P1] Theorems 9 and 10).
+
+    minimise  sum_i B_i sum_s U_is^2 / p_is    subject to  sum_s p_is <= 1,  sum_i B_i sum_s p_is = m
+
+U already contains d / B. Given a client's total q_i, Cauchy-Schwarz gives p_is = q_i U_is / M_i with
+M_i = sum_s U_is; what remains is water-filling, q_i = min(1, c M_i), where c solves
+sum_i B_i min(1, c M_i) = m. Saturation (q_i = 1) is a property of a client's processors, the same for all
+tasks, and the denominator runs over all tasks: the printed theorems differ in both, [P1p] Eq. 5 does not.
+"""
+
+import numpy as np
+
+from fedmux.population import Bools, Floats, Ints
+
+
+def optimal_probabilities(
+    scores: Floats,
+    capacity: Ints,
+    jobs: float,
+    *,
+    available: Bools | None = None,
+    floor: float = 0.0,
+) -> Floats:
+    """p (N x S) for scores U (N x S, with d / B in them), processors B (N) and m jobs (an expectation).
+
+    `floor` is added to the score of every available pair. Pairs outside `available` get 0 whatever their
+    score. More jobs than processors means all of them. Clients whose scores are all 0 get what the others
+    cannot take, uniformly over their tasks.
+    """
+    scores, capacity, available = checked(scores, capacity, available)
+    if not jobs >= 0:
+        raise ValueError(f"jobs must be at least 0, got {jobs}")
+    if not 0 <= floor < np.inf:
+        raise ValueError(f"floor must be finite and at least 0, got {floor}")
+    scores = np.where(available, scores + floor, 0.0)
+    active = (capacity > 0) & available.any(1)
+    largest = scores[active].max(initial=0.0)
+    if largest > 0:
+        scores = scores / largest  # so that no range of scores overflows
+    mass = scores.sum(1)  # M
+    scored = active & (mass > 0)
+    jobs = min(jobs, float(capacity[active].sum()))
+    room = float(capacity[scored].sum())  # V+
+    probability = np.zeros(scores.shape)
+    if jobs < room:
+        total = saturate(mass[scored], capacity[scored], jobs)
+    else:
+        total = np.ones(int(scored.sum()))
+        unscored = active & ~scored
+        if unscored.any():
+            share = (jobs - room) / float(capacity[unscored].sum())
+            probability[unscored] = share * available[unscored] / available[unscored].sum(1, keepdims=True)
+    probability[scored] = scores[scored] * (total / mass[scored])[:, None]
+    return probability
+
+
+def saturate(mass: Floats, capacity: Ints, jobs: float) -> Floats:
+    """q_i = min(1, c M_i) with sum_i B_i q_i = m, for M > 0 and 0 <= m < sum B.
+
+    Sets of saturated clients grow until c M <= 1 for all others: phi(c) = sum B min(1, cM) is concave, so
+    each pass is a Newton step from below and stays below the root. Two to six passes without a sort are the
+    rule; scores made to need many are finished by sorting what is left.
+    """
+    total = np.ones(len(mass))
+    rest = np.arange(len(mass))
+    for _ in range(16):
+        tail = float((capacity[rest] * mass[rest]).sum())
+        # Written without a division, and strict: a client exactly at 1 needs no place in the set.
+        over = jobs * mass[rest] > tail
+        if not over.any():
+            total[rest] = np.minimum(1.0, jobs / tail * mass[rest])
+            return total
+        used = float(capacity[rest[over]].sum())
+        if not used < jobs:  # rounding only: in exact arithmetic the saturated never use up m
+            break
+        jobs, rest = jobs - used, rest[~over]
+    total[rest] = _saturate_sorted(mass[rest], capacity[rest], jobs)
+    return total
+
+
+def _saturate_sorted(mass: Floats, capacity: Ints, jobs: float) -> Floats:
+    order = np.argsort(-mass, kind="stable")
+    ordered, processors = mass[order], capacity[order]
+    tail = np.cumsum((processors * ordered)[::-1])[::-1]
+    left = jobs - np.concatenate([[0], np.cumsum(processors)[:-1]])  # of m, once the clients before are full
+    first = int(np.argmax(tail >= left * ordered))  # so many clients are saturated
+    total = np.ones(len(mass))
+    total[order[first:]] = np.minimum(1.0, left[first] / tail[first] * ordered[first:])
+    return total
+
+
+def checked(scores: Floats, capacity: Ints, available: Bools | None) -> tuple[Floats, Ints, Bools]:
+    """Arrays of the right shape, or a ValueError that names client and task."""
+    scores, capacity = np.asarray(scores, np.float64), np.asarray(capacity)
+    if scores.ndim != 2 or capacity.shape != scores.shape[:1]:
+        raise ValueError(f"scores must be N x S and capacity N, got {scores.shape} and {capacity.shape}")
+    available = np.ones(scores.shape, bool) if available is None else np.asarray(available, bool)
+    if available.shape != scores.shape:
+        raise ValueError(f"available must have the shape of scores {scores.shape}, got {available.shape}")
+    if capacity.dtype.kind not in "iu" or (capacity < 0).any():
+        bad = int(np.argmax(~(capacity >= 0)))
+        raise ValueError(f"capacity must be whole numbers of at least 0, client {bad} has {capacity[bad]}")
+    wrong = available & ~(np.isfinite(scores) & (scores >= 0))
+    if wrong.any():
+        client, task = (int(index[0]) for index in np.nonzero(wrong))
+        raise ValueError(
+            f"the score of client {client} for task {task} must be finite and at least 0, "
+            f"got {scores[client, task]}"
+        )
+    return scores, capacity, available

@@ -1,0 +1,114 @@
+"""Allocators whose probabilities minimise the variance of the updates ([P1] section IV).
+
+A score U_is says how much client i matters to task s. GVR: d ||G|| / (B eta), the norm of the update that
+every client computes each round. LVR: d |f| / B, its loss before training, a forward pass. Either way the
+probabilities are fixed before the draw, so inverse-probability weights keep the step unbiased whatever the
+score was: a better score only lowers the variance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmux.allocation.costs import cost_probabilities
+from fedmux.allocation.optimal import optimal_probabilities
+from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal, Signals
+from fedmux.allocation.random import uniform_choice
+from fedmux.population import Bools, Floats
+from fedmux.randomness import Stream
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    floor: float = 1e-3  # added to every score, as a fraction of the mean score
+    mixing: float = 0.05  # share of Random in the probabilities: bounds the weights
+    normalise: bool = False  # give each task the same expected load while nobody is saturated
+    report_share: float = 1.0  # of the clients asked for a score each round
+    memory: float = 0.5  # weight of a new report against the remembered score, with report_share < 1
+    draws: Draws = "independent"
+
+
+class VarianceReduced(Allocator):
+    """Optimal probabilities for scores made from one signal."""
+
+    def __init__(self, signal: Signal, options: ScoreOptions) -> None:
+        self.needs = frozenset({signal})
+        self.signal, self.options = signal, options
+        self.learns = options.report_share < 1
+        self.known: Floats | None = None  # N x S: remembered scores, NaN where never seen
+        self.load: Floats | None = None  # S: running mean of sum_i B_i U_is
+
+    def reporters(self, state: RoundState) -> Bools:
+        available = state.population.available
+        if self.options.report_share >= 1:
+            return available
+        asked = state.rng(Stream.REPORTS).random(len(available)) < self.options.report_share
+        return available & asked[:, None]
+
+    def plan(self, state: RoundState) -> Probabilities:
+        people = state.population
+        scores = self._scores(state)
+        if self.options.normalise:
+            load = people.processors @ scores
+            self.load = load if self.load is None else 0.9 * self.load + 0.1 * load
+            scores = scores / np.where(self.load > 0, self.load, 1.0)
+        mean = scores[people.available].mean() if people.available.any() else 0.0
+        scores = np.where(people.available, scores + self.options.floor * mean, 0.0)
+        return mixed(state, scores, self.options.mixing, self.options.draws)
+
+    def _scores(self, state: RoundState) -> Floats:
+        """U (N x S); with partial reports the remembered ones, the largest known for those never seen."""
+        available = state.population.available
+        reported = self.score(state, state.signals)
+        if self.options.report_share >= 1:
+            return np.where(available, reported, 0.0)
+        self._remember(reported)
+        assert self.known is not None
+        largest = np.nanmax(self.known, axis=0, initial=0.0)
+        guess = np.where(np.isnan(self.known), np.where(largest > 0, largest, 1.0), self.known)
+        return np.where(available, guess, 0.0)
+
+    def score(self, state: RoundState, signals: Signals) -> Floats:
+        """U of the pairs that reported, NaN elsewhere."""
+        people = state.population
+        weight = people.shares / np.maximum(people.capacity, 1)[:, None]
+        if self.signal == "loss":
+            assert signals.losses is not None
+            return weight * np.abs(signals.losses)
+        assert signals.norms is not None
+        return weight * signals.norms / state.learning_rates
+
+    def learn(self, state: RoundState, seen: Signals) -> None:
+        self._remember(self.score(state, seen))
+
+    def _remember(self, reported: Floats) -> None:
+        known = np.full(reported.shape, np.nan) if self.known is None else self.known
+        rate = self.options.memory
+        updated = np.where(np.isnan(known), reported, (1 - rate) * known + rate * reported)
+        self.known = np.where(np.isnan(reported), known, updated)
+
+    def state(self) -> dict[str, np.ndarray]:
+        kept = {"known": self.known, "load": self.load}
+        return {name: value for name, value in kept.items() if value is not None}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        self.known, self.load = state.get("known"), state.get("load")
+
+
+def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Probabilities:
+    """Optimal probabilities for these scores, with a share of Random mixed in.
+
+    (1 - g) p + g p_Random keeps the total and the rows, bounds p from below, and costs at most a factor
+    1 / (1 - g) of the optimal variance.
+    """
+    people = state.population
+    jobs = state.budget.of_processors(people.total_processors)
+    uniform = uniform_choice(people.available)
+    if (state.costs == 1).all():
+        best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
+        active = jobs / max(people.total_processors, 1)
+    else:
+        best = cost_probabilities(scores, people.capacity, jobs, state.costs, available=people.available)
+        spend = float((people.processors @ uniform) @ state.costs)
+        active = min(1.0, jobs / spend) if spend > 0 else 0.0
+    return Probabilities((1 - mixing) * best + mixing * active * uniform, people.processors, draws=draws)

@@ -1,0 +1,73 @@
+"""Methods that draw at random and reduce variance or drift with what clients sent before."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedmux.aggregation import Aggregator
+from fedmux.aggregation.mifa import Mifa
+from fedmux.aggregation.scaffold import Scaffold as ScaffoldAggregator
+from fedmux.aggregation.stale import Stale
+from fedmux.allocation import Allocator
+from fedmux.allocation.random import RandomAllocator, WarmStart
+from fedmux.methods import register
+from fedmux.methods.variance_reduced import Stored
+
+
+@register
+class FedVarp(Stored):
+    """Random draws with stale updates as control variates."""
+
+    name: ClassVar[str] = "fedvarp"
+    paper: ClassVar[str] = "Jhunjhunwala et al. 2022; [P1] Eq. 22 with Random"
+    unbiased_when: ClassVar[dict[str, object] | None] = {}
+
+    def allocator(self) -> Allocator:
+        return RandomAllocator("processors")
+
+    def aggregator(self) -> Aggregator:
+        return Stale(self.store())
+
+
+@register
+class FedStale(FedVarp):
+    """FedVARP with a weight on the stale part: fixed, or learned from those who train."""
+
+    name: ClassVar[str] = "fedstale"
+    paper: ClassVar[str] = "Rodio & Neglia 2024"
+
+    beta: float | Literal["estimated"] = Field("estimated", description="weight of stale updates; 0: Eq. 3")
+
+    def aggregator(self) -> Aggregator:
+        return Stale(self.store(), self.beta)
+
+
+@register
+class MifaMethod(Stored):
+    """Random draws; everybody's last update counts as if it were fresh."""
+
+    name: ClassVar[str] = "mifa"
+    paper: ClassVar[str] = "Gu et al. 2021"
+
+    warm_start: bool = Field(False, description="all clients train in the first round, as the original asks")
+
+    def allocator(self) -> Allocator:
+        return WarmStart("processors") if self.warm_start else RandomAllocator("processors")
+
+    def aggregator(self) -> Aggregator:
+        return Mifa(self.store())
+
+
+@register
+class Scaffold(Stored):
+    """Random draws; control variates correct each local step."""
+
+    name: ClassVar[str] = "scaffold"
+    paper: ClassVar[str] = "Karimireddy et al. 2020"
+    unbiased_when: ClassVar[dict[str, object] | None] = {}
+
+    def allocator(self) -> Allocator:
+        return RandomAllocator("processors")
+
+    def aggregator(self) -> Aggregator:
+        return ScaffoldAggregator(self.store())

@@ -1,0 +1,141 @@
+"""Variance-reduced sampling ([P1]): GVR and LVR, alone and with stale updates."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fedmux.aggregation import Aggregator, Unbiased
+from fedmux.aggregation.stale import OptimalStale, Stale
+from fedmux.aggregation.store import ClientStore, Precision, Storage
+from fedmux.allocation import Allocator
+from fedmux.allocation.plan import Draws, Signal
+from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
+from fedmux.errors import FedmuxError
+from fedmux.methods import Method, register
+
+
+class Scored(Method):
+    """What methods share whose probabilities come from scores."""
+
+    signal: ClassVar[Signal]
+
+    floor: float = Field(1e-3, ge=0, description="added to every score, as a fraction of the mean score")
+    mixing: float = Field(
+        0.05, ge=0, le=1, description="share of Random in the probabilities; bounds the weights"
+    )
+    normalise: bool = Field(False, description="divide scores by their task's total: equal expected load")
+    report_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the clients asked for a score each round; the rest is remembered",
+    )
+    draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")
+
+    unbiased_when: ClassVar[dict[str, object] | None] = {}
+
+    def allocator(self) -> Allocator:
+        return VarianceReduced(
+            self.signal,
+            ScoreOptions(self.floor, self.mixing, self.normalise, self.report_share, draws=self.draws),
+        )
+
+    def aggregator(self) -> Aggregator:
+        return Unbiased()
+
+
+class Stored(Method):
+    """What methods share that keep a vector for each client on the server."""
+
+    precision: Precision = Field("float32", description="of what is kept for each client")
+    storage: Storage = Field("memory", description="where it is kept: in memory, or in mapped files")
+
+    def store(self) -> ClientStore:
+        return ClientStore(self.precision, self.storage)
+
+
+@register
+class Gvr(Scored):
+    """Least variance from update norms: every client trains every task, the drawn ones send."""
+
+    name: ClassVar[str] = "mmfl-gvr"
+    paper: ClassVar[str] = "[P1] Theorem 9"
+    signal: ClassVar[Signal] = "norm"
+
+
+@register
+class Lvr(Scored):
+    """Least variance from losses: every client reports its loss, the drawn ones train."""
+
+    name: ClassVar[str] = "mmfl-lvr"
+    paper: ClassVar[str] = "[P1] Theorem 10"
+    signal: ClassVar[Signal] = "loss"
+
+
+@register
+class GvrStale(Stored, Scored):
+    """GVR's probabilities with stale updates as control variates."""
+
+    name: ClassVar[str] = "mmfl-gvr*"
+    aliases: ClassVar[tuple[str, ...]] = ("mmfl-gvr-stale",)
+    paper: ClassVar[str] = "[P1] Eq. 22"
+    signal: ClassVar[Signal] = "norm"
+
+    def aggregator(self) -> Aggregator:
+        return Stale(self.store())
+
+
+@register
+class LvrStale(GvrStale):
+    """LVR's probabilities with stale updates as control variates."""
+
+    name: ClassVar[str] = "mmfl-lvr*"
+    aliases: ClassVar[tuple[str, ...]] = ("mmfl-lvr-stale",)
+    paper: ClassVar[str] = "[P1] Theorem 10 and Eq. 22"
+    signal: ClassVar[Signal] = "loss"
+
+
+@register
+class ResidualStale(GvrStale):
+    """Stale updates with the score that their variance asks for, ||G - h||."""
+
+    name: ClassVar[str] = "mmfl-stale"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    paper: ClassVar[str] = "[P1] Eq. 22, scored by its own variance"
+    signal: ClassVar[Signal] = "residual"
+
+
+@register
+class BestStale(GvrStale):
+    """Stale updates, each weighted by its projection: the least variance of this form."""
+
+    name: ClassVar[str] = "mmfl-optimal-stale"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    paper: ClassVar[str] = "[P1] Eq. 22 with beta = <G, h> / ||h||^2"
+    signal: ClassVar[Signal] = "projection"
+
+    def aggregator(self) -> Aggregator:
+        return OptimalStale(self.store())
+
+    def check(self, tasks: int) -> None:
+        if self.report_share < 1:
+            raise FedmuxError(
+                'method "mmfl-optimal-stale" needs every client\'s projection; set report_share = 1'
+            )
+
+
+@register
+class OptimalClientSampling(Scored):
+    """One task, one processor each: the clients whose updates are largest."""
+
+    name: ClassVar[str] = "optimal-client-sampling"
+    paper: ClassVar[str] = "Chen, Horvath, Richtarik 2022; [P1p]"
+    signal: ClassVar[Signal] = "norm"
+
+    normalise: Literal[False] = Field(False, description="one task has nothing to be set against")
+
+    def check(self, tasks: int) -> None:
+        if tasks != 1:
+            raise FedmuxError(
+                f'method "{self.name}" trains one task, the experiment has {tasks}; use "mmfl-gvr"'
+            )
