@@ -128,6 +128,31 @@ def compare(
     _compare(Comparison.create(folder, design), parallel, quiet, as_json)
 
 
+@app.command()
+def explain(
+    experiment: File,
+    picture: Annotated[Path | None, typer.Option("-o", "--output", help="Picture to write (PNG).")] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Show why: scores, probabilities and variances of an experiment's first round."""
+    from fedmux.experiment import Experiment
+    from fedmux.explain import explain
+    from fedmux.report.charts import probabilities, save
+    from fedmux.terminal import explanation_tables, output
+
+    described = Experiment.read(experiment, overrides or [])
+    explanation = explain(described)
+    if as_json:
+        typer.echo(json.dumps(explanation.table(), indent=1))
+    else:
+        for table in explanation_tables(explanation):
+            output.print(table)
+    picture = picture or Path(f"{described.name}-explained.png")
+    save(probabilities(explanation), picture)
+    typer.echo(f"picture:    {picture}", err=as_json)
+
+
 @app.command("list")
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("runs"), as_json: Json = False

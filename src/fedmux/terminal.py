@@ -4,11 +4,14 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
+
+if TYPE_CHECKING:
+    from fedmux.explain import Explanation
 
 output = Console(highlight=False)
 progress_console = Console(stderr=True, highlight=False)
@@ -160,3 +163,41 @@ def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     return table
+
+
+def explanation_tables(explanation: "Explanation", most: int = 12) -> list[Table]:
+    """What each task gets and at what variance, and the clients that are most likely to train."""
+    table = explanation.table()
+    people = explanation.population
+    jobs = table["jobs"]
+    by_task = Table(
+        Column("task", no_wrap=True),
+        *(Column(head, justify="right") for head in ("jobs", "variance", "Random's", "optimum", "ratio")),
+        title=f"{explanation.method}, round 0: {jobs:.1f} jobs of {people.total_processors} processors "
+        f"({jobs / max(people.total_processors, 1):.1%}), {people.clients} clients",
+        caption="variance of the step / learning rate squared; ratio: to Random's",
+    )
+    for name, row in table["tasks"].items():
+        mine, random = row["variance"], row["random_variance"]
+        ratio = f"{mine / random:.1%}" if mine is not None and random else "-"
+        numbers = [f"{v:.4g}" if v is not None else "-" for v in (mine, random, row["least_variance"])]
+        by_task.add_row(name, f"{row['expected_jobs']:.2f}", *numbers, ratio)
+    total = explanation.probability.sum(1)
+    order = sorted(range(people.clients), key=lambda i: -total[i])[:most]
+    saturated = int(explanation.saturated.sum())
+    heads = ("processors", *(f"p {name}" for name in explanation.tasks), "total", "jobs", "points")
+    by_client = Table(
+        Column("client", no_wrap=True),
+        *(Column(head, justify="right") for head in heads),
+        title=f"most likely clients; {saturated} saturated (*, at the bound)",
+    )
+    for i in order:
+        by_client.add_row(
+            f"{i}{' *' if explanation.saturated[i] else ''}",
+            str(explanation.processors[i]),
+            *(f"{p:.3f}" for p in explanation.probability[i]),
+            f"{total[i]:.3f}",
+            f"{explanation.expected[i].sum():.2f}",
+            str(int(people.sizes[i].sum())),
+        )
+    return [by_task, by_client]

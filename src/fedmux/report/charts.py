@@ -6,8 +6,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from fedmux.explain import Explanation
+
 Metrics = list[dict[str, Any]]  # of a run, one entry for each round
 
+MOST_BARS = 200  # clients drawn side by side; more are thinned out evenly
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000"]
 
 
@@ -41,15 +44,17 @@ def method_accuracy(curves: dict[str, list[Metrics]], title: str) -> alt.LayerCh
                     "series": label,
                 }
             )
-    lines = _lines(rows, title, "method")
+    what = "test accuracy, mean over tasks"
+    lines = _lines(rows, title, "method", what)
     seeds = max(len(runs) for runs in curves.values())
     band = lines.mark_area(opacity=0.15 if seeds > 1 else 0.0).encode(
-        y=alt.Y("low:Q", title="accuracy, mean over tasks"), y2="high:Q"
+        y=alt.Y("low:Q", title=what),
+        y2="high:Q",  # the same title, since two would be joined
     )
     return alt.layer(band, lines)
 
 
-def save(chart: alt.Chart | alt.LayerChart | alt.FacetChart, path: Path) -> None:
+def save(chart: alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart, path: Path) -> None:
     """A PNG at twice the screen's resolution."""
     chart.configure(
         background="white",
@@ -58,18 +63,75 @@ def save(chart: alt.Chart | alt.LayerChart | alt.FacetChart, path: Path) -> None
     ).save(path, ppi=144)
 
 
-def _lines(rows: list[dict[str, Any]], title: str, series: str) -> alt.Chart:
+def _lines(rows: list[dict[str, Any]], title: str, series: str, what: str = "test accuracy") -> alt.Chart:
     order = list(dict.fromkeys(row["series"] for row in rows))
     return (
         alt.Chart(alt.Data(values=rows), title=title, width=640, height=360)
         .mark_line(strokeWidth=2)
         .encode(
             x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1)),
-            y=alt.Y(
-                "accuracy:Q", title="test accuracy", axis=alt.Axis(format=".0%"), scale=alt.Scale(zero=False)
-            ),
-            color=alt.Color(
-                "series:N", title=series, sort=order, scale=alt.Scale(domain=order, range=COLOURS)
-            ),
+            y=alt.Y("accuracy:Q", title=what, axis=alt.Axis(format=".0%"), scale=alt.Scale(zero=False)),
+            color=_series("series", series, order),
         )
     )
+
+
+def probabilities(explanation: Explanation) -> alt.HConcatChart:
+    """Who is likely to train, by task, against Random; and what that does to the variance."""
+    tasks = explanation.tasks
+    order = np.argsort(-explanation.probability.sum(1), kind="stable")
+    shown = order[np.linspace(0, len(order) - 1, min(len(order), MOST_BARS)).astype(int)]
+    bars = [
+        {"rank": rank, "client": int(i), "task": task, "probability": float(explanation.probability[i, s])}
+        for rank, i in enumerate(shown.tolist())
+        for s, task in enumerate(tasks)
+    ]
+    baseline = float(explanation.random.sum(1).max())
+    title = f"{explanation.method}: probability that a processor trains, by client"
+    if len(shown) < len(order):
+        title += f" ({len(shown)} of {len(order)})"
+    who = (
+        alt.Chart(alt.Data(values=bars), title=title, width=560, height=320)
+        .mark_bar()
+        .encode(
+            x=alt.X("rank:O", title="clients, most likely first", axis=alt.Axis(labels=False, ticks=False)),
+            y=alt.Y("sum(probability):Q", title="probability"),
+            color=_series("task", "task", tasks),
+        )
+    )
+    line = (
+        alt.Chart(alt.Data(values=[{"y": baseline, "text": f"Random {baseline:.3f}"}]))
+        .mark_rule(strokeDash=[6, 4], strokeWidth=2)
+        .encode(y="y:Q")
+    )
+    label = line.mark_text(align="right", x="width", dx=-4, dy=-8, fontSize=12).encode(text="text:N")
+    names = ["Random", "optimum"]
+    if explanation.method != "random":
+        names.insert(0, explanation.method)
+    values = {
+        explanation.method: explanation.variance,
+        "Random": explanation.random_variance,
+        "optimum": explanation.least_variance,
+    }
+    spread = [
+        {"task": task, "series": name, "variance": float(values[name][s])}
+        for name in names
+        for s, task in enumerate(tasks)
+        if np.isfinite(values[name][s])
+    ]
+    how_much = (
+        alt.Chart(alt.Data(values=spread), title="variance of the step", width=280, height=320)
+        .mark_bar()
+        .encode(
+            x=alt.X("task:N", title="task", sort=tasks, axis=alt.Axis(labelAngle=-30)),
+            xOffset=alt.XOffset("series:N", sort=names),
+            y=alt.Y("variance:Q", title="variance / learning rate squared"),
+            color=_series("series", "probabilities", names),
+        )
+    )
+    return alt.hconcat(alt.layer(who, line, label), how_much).resolve_scale(color="independent")
+
+
+def _series(field: str, title: str, names: list[str]) -> alt.Color:
+    scale = alt.Scale(domain=names, range=COLOURS)
+    return alt.Color(f"{field}:N", title=title, sort=names, scale=scale, legend=alt.Legend(symbolOpacity=1))

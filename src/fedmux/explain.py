@@ -1,0 +1,142 @@
+"""Why a method picks whom: scores, probabilities and variances of an experiment's first round.
+
+Variances are of the aggregated step divided by the learning rate, [P1] Eq. 12: for each task the sum over
+clients of d^2 / B ||G / eta||^2 (1 / p - 1). They need every client's update, so every client trains once.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedmux.allocation import Fixed, Probabilities, RoundState, Signals, optimal_probabilities
+from fedmux.allocation.random import RandomAllocator
+from fedmux.allocation.variance_reduced import VarianceReduced
+from fedmux.assembly import assemble
+from fedmux.experiment import Experiment
+from fedmux.fleet.simulated import SimulatedFleet
+from fedmux.methods import options
+from fedmux.population import Bools, Floats, Ints, Population
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    method: str
+    tasks: list[str]
+    population: Population
+    scores: Floats | None  # N x S: U, where the method has scores
+    probability: Floats  # N x S, of one processor
+    processors: Ints  # N: how many times a client draws
+    random: Floats  # N x S: Random's probabilities
+    variance: Floats  # S: of this method; inf where a needed probability is 0
+    random_variance: Floats  # S
+    least_variance: Floats  # S: at the optimum for the true norms
+    ceiling: float  # the largest total a client can have: 1, less what is mixed with Random
+
+    @property
+    def expected(self) -> Floats:
+        """N x S: expected jobs."""
+        return self.processors[:, None] * self.probability
+
+    @property
+    def saturated(self) -> Bools:
+        """N: clients whose total probability has reached its bound."""
+        return (self.processors > 0) & (self.probability.sum(1) >= self.ceiling - 1e-9)
+
+    def table(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        people = self.population
+        return {
+            "method": self.method,
+            "clients": people.clients,
+            "processors": people.total_processors,
+            "jobs": float(self.expected.sum()),
+            "rate_of_processors": float(self.expected.sum() / max(people.total_processors, 1)),
+            "saturated": np.flatnonzero(self.saturated).tolist(),
+            "tasks": {
+                name: {
+                    "expected_jobs": float(self.expected[:, s].sum()),
+                    "variance": _number(self.variance[s]),
+                    "random_variance": _number(self.random_variance[s]),
+                    "least_variance": _number(self.least_variance[s]),
+                }
+                for s, name in enumerate(self.tasks)
+            },
+            "scores": None if self.scores is None else self.scores.tolist(),
+            "probability": self.probability.tolist(),
+            "expected_jobs": self.expected.tolist(),
+        }
+
+
+def explain(experiment: Experiment) -> Explanation:
+    """Look at round 0 of an experiment without changing anything."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _explain(experiment)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _explain(experiment: Experiment) -> Explanation:
+    setting = assemble(experiment)
+    people = setting.population
+    fleet = SimulatedFleet(setting.tasks, experiment.seed)
+    models = [task.layout.read() for task in setting.tasks]
+    allocator = experiment.method.allocator()
+    # In the first round nobody has sent anything: the norm is the residual, and every projection is 0.
+    stale = experiment.method.aggregator().stale
+    signals = fleet.signals(models, {"loss", "norm"}, 0, people.available, stale)
+    assert signals.norms is not None
+    state = RoundState(
+        round=0,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        population=people,
+        budget=experiment.population.budget,
+        learning_rates=np.array([task.learning_rate(0) for task in setting.tasks]),
+        costs=np.array([settings.cost for settings in experiment.tasks]),
+        signals=Signals(signals.losses, signals.norms, np.zeros(people.sizes.shape)),
+        accuracies=fleet.evaluate(models, "validation").accuracy,
+    )
+    plan = allocator.plan(state)
+    if isinstance(plan, Probabilities):
+        probability, processors, marginal = plan.probability, plan.processors, plan.marginal
+    else:
+        assert isinstance(plan, Fixed)
+        probability, marginal = np.zeros(people.sizes.shape), None
+        probability[plan.client, plan.task] = 1.0
+        processors = np.where(people.available.any(1), 1, 0)
+    random = RandomAllocator("processors").plan(state)
+    assert isinstance(random, Probabilities)
+    norms = np.nan_to_num(signals.norms) / state.learning_rates
+    jobs = state.budget.of_processors(people.total_processors)
+    scores = people.shares * norms / np.maximum(people.capacity, 1)[:, None]
+    best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
+    mixing = allocator.options.mixing if isinstance(allocator, VarianceReduced) else 0.0
+    return Explanation(
+        method=options(experiment.method)["name"],
+        tasks=[task.name for task in setting.tasks],
+        population=people,
+        scores=allocator.score(state, state.signals) if isinstance(allocator, VarianceReduced) else None,
+        probability=probability,
+        processors=processors,
+        random=random.probability,
+        variance=variance(people, norms, probability if marginal is None else marginal, processors),
+        random_variance=variance(people, norms, random.probability, people.processors),
+        least_variance=variance(people, norms, best, people.processors),
+        ceiling=1 - mixing * (1 - jobs / max(people.total_processors, 1)),
+    )
+
+
+def variance(people: Population, norms: Floats, probability: Floats, processors: Ints) -> Floats:
+    """[P1] Eq. 12 for each task: sum_i d^2 / B ||G||^2 (1 / p - 1)."""
+    weight = (people.shares * norms) ** 2 / np.maximum(processors, 1)[:, None]
+    with np.errstate(divide="ignore"):
+        spread = np.where(weight > 0, 1 / probability - 1, 0.0)
+    return (weight * np.maximum(spread, 0.0)).sum(0)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
