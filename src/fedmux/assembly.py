@@ -1,7 +1,7 @@
 """From an experiment to what a run works on: the population and the tasks with their data."""
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from fedmux.flat import Layout
 from fedmux.population import Bools, Population, draw_availability, draw_capacity
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.record import write_atomically
+from fedmux.recruitment import MECHANISMS, Award
+from fedmux.recruitment.bids import read_bids
 from fedmux.tasks import build, build_loss, build_metric
 from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
@@ -30,6 +32,28 @@ class Setting:
     population: Population
     tasks: list[Task]
     splits: list[Split]
+    award: Award | None = None
+
+    def in_round(self, round: int, seed: int) -> Population:
+        """The population of a round: whoever was recruited for a fraction takes part in that fraction."""
+        if self.award is None or not (self.award.share % 1 > 0).any():
+            return self.population
+        drawn = generator(seed, Stream.RECRUITMENT, round=round + 1).random(self.award.share.shape)
+        return replace(self.population, eligible=self.population.eligible & (drawn < self.award.share))
+
+    def summary(self) -> dict[str, Any]:
+        """What a run's summary says of the setting."""
+        if self.award is None:
+            return {}
+        take_up = dict(zip((task.name for task in self.tasks), self.award.take_up.tolist()))
+        return {
+            "recruitment": {
+                "take_up": take_up,
+                "paid": self.award.paid,
+                "budget": self.award.budget,
+                "leftover": self.award.leftover,
+            }
+        }
 
     def save(self, path: Path) -> None:
         """The population as arrays, with what is known of the split."""
@@ -43,6 +67,8 @@ class Setting:
         if any(cluster is not None for cluster in clusters):
             none = np.full(self.population.clients, -1)
             arrays["cluster"] = np.stack([none if c is None else c for c in clusters], axis=1)
+        if self.award is not None:
+            arrays["award_share"], arrays["award_payment"] = self.award.share, self.award.payment
         data = io.BytesIO()
         np.savez_compressed(data, **arrays)
         write_atomically(path, data.getvalue())
@@ -69,14 +95,44 @@ def assemble(experiment: Experiment) -> Setting:
         tasks.append(task)
         splits.append(part)
     sizes = np.stack([np.diff(part.offsets) for part in splits], axis=1)
-    population = Population(capacity, sizes, has)
+    award = _recruit(experiment, has)
+    population = Population(capacity, sizes, has if award is None else has & (award.share > 0))
     for index, number in enumerate(population.available.sum(0)):
         if number == 0:
             raise FedmuxError(
                 f'task "{tasks[index].name}": no client can train it; '
-                f"raise population.availability or give clients processors"
+                f"raise population.availability, give clients processors or raise the recruitment budget"
             )
-    return Setting(population, tasks, splits)
+    return Setting(population, tasks, splits, award)
+
+
+def _recruit(experiment: Experiment, has: Bools) -> Award | None:
+    """Run the auction, if there is one; clients bid for the tasks they have."""
+    settings = experiment.recruitment
+    if settings is None:
+        return None
+    clients, tasks = has.shape
+    if isinstance(settings.bids, str):
+        _, names, bids = read_bids(settings.bids)
+        wanted = [task.name for task in experiment.tasks]
+        if bids.shape[0] != clients or set(names) != set(wanted):
+            raise FedmuxError(
+                f"{settings.bids}: must have a line for each of {clients} clients and the columns "
+                f"{', '.join(wanted)}; it has {bids.shape[0]} and {', '.join(names)}"
+            )
+        bids = bids[:, [names.index(name) for name in wanted]]
+    else:
+        laws = settings.bids * tasks if len(settings.bids) == 1 else settings.bids
+        bids = np.stack(
+            [
+                law.draw(clients, generator(experiment.seed, Stream.BIDS, task=task))
+                for task, law in enumerate(laws)
+            ],
+            axis=1,
+        )
+    mechanism = MECHANISMS[settings.mechanism]
+    rng = generator(experiment.seed, Stream.RECRUITMENT)
+    return mechanism(np.where(has, bids, np.nan), settings.budget, rng)
 
 
 def _dataset(settings: TaskSettings, loaded: dict[str, Dataset]) -> Dataset:

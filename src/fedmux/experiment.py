@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -24,6 +25,8 @@ from fedmux.allocation.plan import Budget
 from fedmux.data.dataset import Dataset
 from fedmux.data.partition import Iid, Partition
 from fedmux.methods import Method, find, options
+from fedmux.recruitment import MECHANISMS
+from fedmux.recruitment.bids import BidLaw
 
 
 class Settings(BaseModel):
@@ -201,6 +204,31 @@ class Stop(Settings):
     )
 
 
+def _check_mechanism(value: str) -> str:
+    if value not in MECHANISMS:
+        raise ValueError(f"should be one of {', '.join(MECHANISMS)}")
+    return value
+
+
+def _laws(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+class RecruitmentSettings(Settings):
+    """An auction before training: who takes part in which task, and for how much."""
+
+    mechanism: Annotated[str, AfterValidator(_check_mechanism)] = Field(
+        description=f"one of {', '.join(f'`{name}`' for name in MECHANISMS)}"
+    )
+    budget: float = Field(ge=0, description="for all tasks together; for `posted-price` the price")
+    bids: str | list[BidLaw] = Field(
+        description="a CSV file with a column for each task and a line for each client, or a distribution "
+        "for all tasks, or a list with one for each task"
+    )
+
+    _normal = field_validator("bids", mode="before")(_laws)
+
+
 class Output(Settings):
     """What is kept, and where."""
 
@@ -257,6 +285,7 @@ class Experiment(Settings):
     )
     population: PopulationSettings
     tasks: list[TaskSettings] = Field(alias="task", min_length=1)
+    recruitment: RecruitmentSettings | None = None
     evaluation: Evaluation = Evaluation()
     stop: Stop = Stop()
     output: Output = Output()
@@ -267,6 +296,11 @@ class Experiment(Settings):
         names = [task.name for task in self.tasks]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f'two tasks are named "{min(twice)}"; names must differ')
+        bids = self.recruitment.bids if self.recruitment else []
+        if isinstance(bids, list) and len(bids) not in (0, 1, len(self.tasks)):
+            raise ValueError(
+                f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
+            )
         self.method.check(len(self.tasks))
         return self
 

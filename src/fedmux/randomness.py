@@ -24,6 +24,8 @@ class Stream(IntEnum):
     DEAL = 9
     REPORTS = 10
     DRAW = 11
+    BIDS = 12
+    RECRUITMENT = 13
 
 
 def generator(

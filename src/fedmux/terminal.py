@@ -1,6 +1,8 @@
 """What a person sees while fedmux works, and the tables at the end. Progress goes to stderr."""
 
+import csv
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -156,6 +158,20 @@ def _points(row: dict[str, Any]) -> str:
 
 def _seeds(rows: list[dict[str, Any]]) -> str:
     return ", ".join(str(seed) for seed in sorted({seed for row in rows for seed in row["seeds"]}))
+
+
+def rows_table(rows: list[dict[str, Any]], title: str) -> Table:
+    """Equal dictionaries as a table; numbers to four digits."""
+    columns = list(rows[0]) if rows else ["nobody"]
+    cells = [[f"{v:.4g}" if isinstance(v, float) else v for v in row.values()] for row in rows]
+    return simple_table(columns, cells, title)
+
+
+def print_csv(rows: list[dict[str, Any]]) -> None:
+    if rows:
+        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title: str | None = None) -> Table:

@@ -103,7 +103,7 @@ class Training:
         self, experiment: Experiment, setting: Setting, record: RunFolder, observers: Sequence[Observer]
     ) -> None:
         self.experiment, self.record, self.observers = experiment, record, observers
-        self.population, self.tasks = setting.population, setting.tasks
+        self.setting, self.population, self.tasks = setting, setting.population, setting.tasks
         self.fleet = SimulatedFleet(setting.tasks, experiment.seed)
         self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
         self.aggregator.scratch = record.path / "scratch"
@@ -144,7 +144,10 @@ class Training:
         self._save()
         self.record.finish(
             {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
-            summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
+            {
+                **summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
+                **self.setting.summary(),
+            },
         )
         shutil.rmtree(self.aggregator.scratch, ignore_errors=True)
 
@@ -165,7 +168,9 @@ class Training:
         if self.allocator.learns:  # those who train report as well
             drawn = np.zeros_like(reported)
             drawn[assignment.client, assignment.task] = True
-            self.allocator.learn(state, self._signals(drawn & ~reported))
+            seen = self._signals(drawn & ~reported)
+            self.allocator.learn(state, seen)
+            state = replace(state, signals=state.signals.join(seen))
             reported = reported | drawn
         self.aggregator.begin(state, assignment, self.models)
         steps = np.zeros(len(self.tasks), np.int64)
@@ -174,13 +179,19 @@ class Training:
             self.aggregator.add(updates)
         self.models = self.aggregator.finish(self.models)
         self.rounds += 1
-        metrics = {"round": self.rounds, "tasks": self._work(state, assignment, reported, steps)}
+        metrics: dict[str, Any] = {
+            "round": self.rounds,
+            "tasks": self._work(state, assignment, reported, steps),
+        }
+        if notes := self.allocator.notes():
+            metrics["allocation"] = notes
         last = self.rounds == self.experiment.rounds
         if last or self.rounds % self.experiment.evaluation.every == 0:
             self._evaluate(metrics)
         return metrics, self._jobs(assignment)
 
     def _state(self) -> RoundState:
+        self.population = self.setting.in_round(self.rounds, self.experiment.seed)
         return RoundState(
             round=self.rounds,
             rounds=self.experiment.rounds,

@@ -73,7 +73,7 @@ class Aggregator:
 
     def finish(self, models: list[Model]) -> list[Model]:
         return [
-            Model(model.parameters - self.step(task), self._buffers(task, model))
+            Model(model.parameters - self.step(task), self.buffers(task, model))
             for task, model in enumerate(models)
         ]
 
@@ -85,7 +85,7 @@ class Aggregator:
         """||H_s||_1 of each task: the sum of the coefficients that were applied ([P1] section V)."""
         return self.total
 
-    def _buffers(self, task: int, model: Model) -> Tensor:
+    def buffers(self, task: int, model: Model) -> Tensor:
         """Averaged with weights counts * d, normalised over those that came back; untouched without any."""
         if self._buffer_total[task] == 0:
             return model.buffers

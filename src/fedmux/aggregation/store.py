@@ -82,7 +82,7 @@ class ClientStore:
             self._grow(task)
         kept = values.to(self.dtype)  # the sum holds what is stored, not what was sent
         self.rows[task][torch.from_numpy(self.row[clients, task])] = kept
-        self._add(task, sizes.astype(np.float64), kept.float() - before)
+        self._add(task, sizes.astype(np.float64), kept.double() - before.double())
         self.counted[clients, task] = sizes
 
     def mean(self, task: int) -> Tensor:
@@ -114,6 +114,9 @@ class ClientStore:
         assert self.scratch is not None, "a store on disk needs a folder"
         self.scratch.mkdir(exist_ok=True)
         path = self.scratch / f"store-{task}.bin"
+        needed = rows * size * self.dtype.itemsize
+        with path.open("ab") as file:  # torch.from_file would extend it too, but spoils the first byte
+            file.truncate(max(needed, file.tell()))
         return torch.from_file(str(path), shared=True, size=rows * size, dtype=self.dtype).view(rows, size)
 
     def bytes(self, task: int) -> int:

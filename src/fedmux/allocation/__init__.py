@@ -1,7 +1,10 @@
 """Who trains what: allocators turn a round's state into a plan. NumPy only, no torch."""
 
+from fedmux.allocation.fair import fair_shares
+from fedmux.allocation.fair_variance import fair_probabilities
 from fedmux.allocation.optimal import optimal_probabilities
 from fedmux.allocation.plan import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
+from fedmux.allocation.targets import feasible_targets
 
 __all__ = [
     "Allocator",
@@ -11,5 +14,8 @@ __all__ = [
     "Probabilities",
     "RoundState",
     "Signals",
+    "fair_probabilities",
+    "fair_shares",
+    "feasible_targets",
     "optimal_probabilities",
 ]

@@ -35,43 +35,51 @@ def cost_probabilities(
         return float((processors @ p) @ costs)
 
     everything = scores / scores.sum(1, keepdims=True)  # lambda = 0
-    if spend(everything) <= budget:
-        probability[rows] = everything
+    most = spend(everything)
+    if most <= budget * (1 + 1e-12):  # a budget below that by rounding only has no lambda to be found
+        probability[rows] = everything * min(1.0, budget / most)
         return probability
     # Exact while nobody is saturated, and never below the solution: saturation only lowers the spending.
     upper = np.log((processors @ (scores * np.sqrt(costs))).sum() / budget) * 2
 
     def excess(log_price: float) -> float:
-        return np.log(spend(fill_rows(scores, np.exp(log_price) * costs)) / budget)
+        return np.log(spend(fill_rows(scores, np.exp(log_price) * costs)[0]) / budget)
 
     if excess(upper) < -1e-13:
         lower = upper
         while excess(lower) < 0:
             lower -= 4.0
         upper = brentq(excess, lower, upper, xtol=1e-14, rtol=1e-15)
-    probability[rows] = fill_rows(scores, np.exp(upper) * costs)
+    probability[rows] = fill_rows(scores, np.exp(upper) * costs)[0]
     return probability
 
 
-def fill_rows(scores: Floats, prices: Floats) -> Floats:
-    """p_is = U_is / sqrt(price_s + mu_i), with the smallest mu_i >= 0 for which a row adds up to at most 1.
+def fill_rows(scores: Floats, prices: Floats) -> tuple[Floats, Floats]:
+    """p_is = U_is / sqrt(price_s + mu_i) with the smallest mu_i >= 0 for which a row adds up to at most 1.
 
-    With h(mu) the row's sum, r = h^-2 is a concave increasing function of mu (it is of CES form), so Newton
-    on r = 1 from a point below the root climbs to it without a safeguard, in five to eight steps.
+    Prices may be negative. Returns p and price_s + mu_i (N x S). With h(v) a row's sum at the level v of its
+    lowest price, h^-2 is a concave increasing function of v (it is of CES form), so Newton on h^-2 = 1 from
+    a point below the root climbs to it without a safeguard, in five to eight steps.
     """
-    # U / sqrt(mu + price) <= 1 needs mu >= U^2 - price for every entry: a point below the root.
-    mu = np.maximum(0.0, (scores**2 - prices).max(1))
-    full = np.flatnonzero((scores / np.sqrt(prices)).sum(1) > 1)
+    has = scores > 0
+    lowest = np.where(has, prices, np.inf).min(1)
+    above = np.where(has, prices - lowest[:, None], np.inf)  # working from the lowest price loses no digits
+    with np.errstate(invalid="ignore", divide="ignore"):
+        free = (lowest > 0) & ((scores / np.sqrt(above + lowest[:, None])).sum(1) <= 1)
+    # U / sqrt(level) <= 1 needs a level of at least U^2 for every entry: a point below the root.
+    level = np.where(free, lowest, np.maximum(lowest, np.where(has, scores**2 - above, -np.inf).max(1)))
+    full = np.flatnonzero(~free)
     for _ in range(100):
         if not len(full):
             break
-        level = prices + mu[full, None]
-        part = scores[full] / np.sqrt(level)
+        under = above[full] + level[full, None]
+        part = scores[full] / np.sqrt(under)
         total = part.sum(1)
-        step = total * (total**2 - 1) / (part / level).sum(1)
-        mu[full] += np.maximum(step, 0.0)
-        full = full[step > 1e-15 * (mu[full] + prices.min())]
-    unsaturated = (scores / np.sqrt(prices)).sum(1) <= 1
-    mu[unsaturated] = 0.0
-    probability = scores / np.sqrt(prices + mu[:, None])
-    return probability / np.maximum(1.0, probability.sum(1, keepdims=True))
+        step = total * (total**2 - 1) / (part / under).sum(1)
+        level[full] += np.maximum(step, 0.0)
+        full = full[step > 4e-16 * level[full]]
+    levels = above + level[:, None]
+    p = scores / np.sqrt(levels)
+    total = p.sum(1, keepdims=True)
+    # Saturated rows add up to 1 exactly, not to within the last digit.
+    return np.where(free[:, None], p, p / np.where(total > 0, total, 1.0)), np.where(has, levels, 1.0)

@@ -6,7 +6,7 @@ categorical draw over its client's tasks and "none", so it never gets two tasks.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -43,6 +43,20 @@ class Signals:
     losses: Floats | None = None  # mean loss over the client's own points, before training
     norms: Floats | None = None  # of the update G; of G - h for "residual", of G - beta h for "projection"
     betas: Floats | None = None  # <G, h> / ||h||^2 for "projection", h the update the client sent last
+
+    def join(self, other: "Signals") -> "Signals":
+        """Both, where they speak of different pairs."""
+
+        def either(mine: Floats | None, theirs: Floats | None) -> Floats | None:
+            return (
+                mine if theirs is None else theirs if mine is None else np.where(np.isnan(mine), theirs, mine)
+            )
+
+        return Signals(
+            either(self.losses, other.losses),
+            either(self.norms, other.norms),
+            either(self.betas, other.betas),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +113,10 @@ class Allocator:
 
     def learn(self, state: RoundState, seen: "Signals") -> None:
         """Take note of what the drawn clients that had not been asked reported, if the allocator `learns`."""
+
+    def notes(self) -> dict[str, Any]:
+        """What the record should keep of the last plan, as JSON values."""
+        return {}
 
     def state(self) -> dict[str, np.ndarray]:
         """What must survive a restart."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmux.allocation.costs import cost_probabilities
-from fedmux.allocation.optimal import optimal_probabilities
+from fedmux.allocation.optimal import checked, optimal_probabilities
 from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal, Signals
 from fedmux.allocation.random import uniform_choice
 from fedmux.population import Bools, Floats
@@ -47,7 +47,7 @@ class VarianceReduced(Allocator):
 
     def plan(self, state: RoundState) -> Probabilities:
         people = state.population
-        scores = self._scores(state)
+        scores, *_ = checked(self._scores(state), people.capacity, people.available)
         if self.options.normalise:
             load = people.processors @ scores
             self.load = load if self.load is None else 0.9 * self.load + 0.1 * load
@@ -107,7 +107,8 @@ def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Pro
     if (state.costs == 1).all():
         best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
         active = jobs / max(people.total_processors, 1)
-    else:
+    else:  # the budget is in units of cost: it can be more than there are processors
+        jobs = jobs if state.budget.jobs is None else state.budget.jobs
         best = cost_probabilities(scores, people.capacity, jobs, state.costs, available=people.available)
         spend = float((people.processors @ uniform) @ state.costs)
         active = min(1.0, jobs / spend) if spend > 0 else 0.0

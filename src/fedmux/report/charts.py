@@ -135,3 +135,21 @@ def probabilities(explanation: Explanation) -> alt.HConcatChart:
 def _series(field: str, title: str, names: list[str]) -> alt.Color:
     scale = alt.Scale(domain=names, range=COLOURS)
     return alt.Color(f"{field}:N", title=title, sort=names, scale=scale, legend=alt.Legend(symbolOpacity=1))
+
+
+def take_up(rows: list[dict[str, Any]]) -> alt.HConcatChart:
+    """Auctions compared: the least take-up over tasks, and how far tasks are apart, over budgets."""
+    names = list(dict.fromkeys(row["mechanism"] for row in rows))
+
+    def panel(field: str, title: str) -> alt.Chart:
+        return (
+            alt.Chart(alt.Data(values=rows), title=title, width=380, height=300)
+            .mark_line(strokeWidth=2)
+            .encode(
+                x=alt.X("budget:Q", title="budget"),
+                y=alt.Y(f"{field}:Q", title="users"),
+                color=_series("mechanism", "mechanism", names),
+            )
+        )
+
+    return alt.hconcat(panel("minimum", "smallest take-up"), panel("difference", "largest minus smallest"))

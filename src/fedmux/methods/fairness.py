@@ -1,0 +1,88 @@
+"""Fairness across tasks: FedFairMMFL and q-FFL ([P2]), FairVR ([P1])."""
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from fedmux.aggregation import Aggregator, Unbiased
+from fedmux.aggregation.qffl import QFair
+from fedmux.allocation import Allocator, RoundState
+from fedmux.allocation.fair import FairAllocator, Measure
+from fedmux.allocation.fair_variance import FairVarianceAllocator
+from fedmux.allocation.plan import Draws
+from fedmux.allocation.random import RandomAllocator
+from fedmux.allocation.targets import MOST_TASKS
+from fedmux.errors import FedmuxError
+from fedmux.methods import Method, register
+from fedmux.methods.baselines import Sampled
+from fedmux.population import Bools
+
+
+@register
+class FedFair(Sampled):
+    """The worse a task does, the more clients train it."""
+
+    name: ClassVar[str] = "fedfairmmfl"
+    paper: ClassVar[str] = "[P2] Algorithm 1"
+    unbiased_when: ClassVar[dict[str, object] | None] = {"aggregation": "unbiased"}
+
+    alpha: float = Field(3.0, ge=1, description="1: uniform over tasks; larger: more for the worst task")
+    measure: Measure = Field("error", description="what a task does badly: its error rate, or its loss")
+
+    def allocator(self) -> Allocator:
+        return FairAllocator(self.alpha, self.measure, self.participation)
+
+
+class AskTheDrawn(RandomAllocator):
+    """Random; those drawn report their loss."""
+
+    needs = frozenset({"loss"})
+    learns = True
+
+    def reporters(self, state: RoundState) -> Bools:
+        return np.zeros_like(state.population.available)
+
+
+@register
+class QFfl(Sampled):
+    """Random draws; steps scaled so that the sum of the losses to the power q + 1 falls."""
+
+    name: ClassVar[str] = "q-ffl"
+    paper: ClassVar[str] = "Li et al. 2020 over tasks; [P2] section VI"
+
+    q: float = Field(
+        2.0, ge=0, description="0: the plain step; larger: bad tasks move more (alpha - 1 of [P2])"
+    )
+
+    def allocator(self) -> Allocator:
+        return AskTheDrawn(self.participation)
+
+    def aggregator(self) -> Aggregator:
+        return QFair(super().aggregator(), self.q)
+
+
+@register
+class FairVr(Method):
+    """Least variance with each task's expected jobs set by alpha-fairness."""
+
+    name: ClassVar[str] = "mmfl-fairvr"
+    paper: ClassVar[str] = "[P1] Eq. 23"
+    unbiased_when: ClassVar[dict[str, object] | None] = {}
+
+    alpha: float = Field(3.0, ge=1, description="1: the same for all tasks; larger: more for the worst task")
+    measure: Measure = Field("loss", description="what a task does badly: its loss, or its error rate")
+    floor: float = Field(1e-3, gt=0, description="added to every score, as a fraction of the mean score")
+    draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")
+
+    def check(self, tasks: int) -> None:
+        if tasks > MOST_TASKS:
+            raise FedmuxError(
+                f'method "mmfl-fairvr" is for up to {MOST_TASKS} tasks, the experiment has {tasks}'
+            )
+
+    def allocator(self) -> Allocator:
+        return FairVarianceAllocator(self.alpha, self.measure, self.floor, self.draws)
+
+    def aggregator(self) -> Aggregator:
+        return Unbiased()

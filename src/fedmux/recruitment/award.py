@@ -1,0 +1,69 @@
+"""What an auction decides: who takes part in which task, for how much; and the checks of its input."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmux.population import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Award:
+    """Rows are users, columns tasks. A fractional share takes part in that fraction of the rounds."""
+
+    share: Floats  # N x S in [0, 1]
+    payment: Floats  # N x S
+    budget: float | None  # None: the mechanism has none
+
+    @property
+    def take_up(self) -> Floats:
+        """Users of each task, fractions included (S)."""
+        return self.share.sum(0)
+
+    @property
+    def paid(self) -> float:
+        return float(self.payment.sum())
+
+    @property
+    def leftover(self) -> float | None:
+        return None if self.budget is None else self.budget - self.paid
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """Bids of each task in ascending order, ties by user number; users without a bid come last as inf."""
+
+    bids: Floats  # N x S
+    user: Ints  # N x S
+    count: Ints  # S: users that bid
+
+    def award(self, share: Floats, payment: Floats, budget: float | None) -> Award:
+        """From values in sorted order to values by user."""
+        result = []
+        for values in (share, payment):
+            placed = np.zeros(values.shape)
+            np.put_along_axis(placed, self.user, values, axis=0)
+            result.append(placed)
+        return Award(result[0], result[1], budget)
+
+
+def sort_bids(bids: Floats) -> Sorted:
+    """Check and sort; ValueError names user and task."""
+    bids = np.asarray(bids, np.float64)
+    if bids.ndim != 2:
+        raise ValueError(f"bids must be users x tasks, got shape {bids.shape}")
+    wrong = np.isinf(bids) | (bids < 0)
+    if wrong.any():
+        row, task = (int(index[0]) for index in np.nonzero(wrong))
+        raise ValueError(
+            f"the bid of user {row} for task {task} is {bids[row, task]}; "
+            f"bids must be finite and at least 0, NaN means no bid"
+        )
+    values = np.ascontiguousarray(np.where(np.isnan(bids), np.inf, bids).T)  # sorting rows is faster
+    user = np.argsort(values, axis=1, kind="stable")
+    return Sorted(np.take_along_axis(values, user, axis=1).T, user.T, np.isfinite(values).sum(1))
+
+
+def check_budget(budget: float) -> None:
+    if not (0 <= budget < np.inf):
+        raise ValueError(f"the budget must be finite and at least 0, got {budget}")

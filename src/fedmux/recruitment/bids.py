@@ -1,0 +1,121 @@
+"""Where bids come from: a CSV file, or distributions that stand for what users ask."""
+
+import csv
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fedmux.errors import FedmuxError
+from fedmux.population import Floats
+
+
+class _Bids(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Uniform(_Bids):
+    """Every bid in a range equally likely."""
+
+    kind: Literal["uniform"] = Field("uniform", description="every bid in the range equally likely")
+    low: float = Field(0.0, ge=0, description="smallest bid")
+    high: float = Field(1.0, gt=0, description="largest bid")
+
+    def draw(self, users: int, rng: np.random.Generator) -> Floats:
+        return rng.uniform(self.low, self.high, users)
+
+
+class Normal(_Bids):
+    """A normal distribution cut off at both ends."""
+
+    kind: Literal["normal"] = Field("normal", description="a normal distribution, truncated to the range")
+    mean: float = Field(description="before truncation")
+    std: float = Field(gt=0, description="before truncation")
+    low: float = Field(0.0, ge=0, description="smallest bid")
+    high: float = Field(1.0, gt=0, description="largest bid")
+
+    def draw(self, users: int, rng: np.random.Generator) -> Floats:
+        from scipy.stats import truncnorm
+
+        ends = [(end - self.mean) / self.std for end in (self.low, self.high)]
+        return truncnorm.rvs(*ends, loc=self.mean, scale=self.std, size=users, random_state=rng)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Normal":
+        if self.low >= self.high:
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+        return self
+
+
+class Linear(_Bids):
+    """Density that grows linearly from 0: high times the square root of a uniform number."""
+
+    kind: Literal["linear"] = Field("linear", description="density growing linearly from 0")
+    high: float = Field(1.0, gt=0, description="largest bid")
+
+    def draw(self, users: int, rng: np.random.Generator) -> Floats:
+        return self.high * np.sqrt(rng.random(users))
+
+
+class Exponential(_Bids):
+    """Exponential with a rate."""
+
+    kind: Literal["exponential"] = Field("exponential", description="exponentially distributed")
+    rate: float = Field(gt=0, description="one over the mean")
+
+    def draw(self, users: int, rng: np.random.Generator) -> Floats:
+        return rng.exponential(1 / self.rate, users)
+
+
+BidLaw = Annotated[Uniform | Normal | Linear | Exponential, Field(discriminator="kind")]
+
+
+def read_bids(path: str | Path) -> tuple[list[str], list[str], Floats]:
+    """(users, tasks, bids) from a CSV file with a header: a column for each task, optionally one `user`.
+
+    An empty cell is no bid. FedmuxError names line and column.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(row)]
+    except FileNotFoundError:
+        raise FedmuxError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FedmuxError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(lines) < 2:
+        raise FedmuxError(f"{path}: needs a header with the tasks' names and a line for each user")
+    header = [name.strip() for name in lines[0][1]]
+    named = header[0].lower() == "user"
+    tasks = header[1:] if named else header
+    if not tasks or len(set(tasks)) < len(tasks) or "" in tasks:
+        raise FedmuxError(f"{path}: the header must name each task once, got {', '.join(header)}")
+    if not named and all(_is_number(name) for name in tasks):
+        raise FedmuxError(f"{path}: the first line must name the tasks, it holds numbers")
+    users: list[str] = []
+    bids = np.full((len(lines) - 1, len(tasks)), np.nan)
+    for index, (number, row) in enumerate(lines[1:]):
+        if len(row) != len(header):
+            raise FedmuxError(f"{path}: line {number} has {len(row)} columns, the header {len(header)}")
+        users.append(row[0].strip() if named else str(index))
+        for column, cell in enumerate(row[1:] if named else row):
+            if cell.strip():
+                bids[index, column] = _bid(cell, f"{path}: line {number}, {tasks[column]}")
+    return users, tasks, bids
+
+
+def _bid(cell: str, where: str) -> float:
+    if not _is_number(cell):
+        raise FedmuxError(f'{where}: "{cell.strip()}" is not a number; leave it empty for no bid')
+    value = float(cell)
+    if not 0 <= value < np.inf:
+        raise FedmuxError(f"{where}: a bid must be finite and at least 0, got {cell.strip()}")
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
