@@ -187,7 +187,7 @@ def auction(
         return
     award = hold(offers, budget, mechanism, seed)
     rows = winners(award, users, tasks)
-    totals = {
+    totals: dict[str, Any] = {
         "mechanism": mechanism,
         "budget": budget,
         "paid": award.paid,

@@ -139,6 +139,7 @@ def _series(field: str, title: str, names: list[str]) -> alt.Color:
 
 def take_up(rows: list[dict[str, Any]]) -> alt.HConcatChart:
     """Auctions compared: the least take-up over tasks, and how far tasks are apart, over budgets."""
+    rows = [row for row in rows if row["mechanism"] != "budget-fair-as-published"]  # has the same winners
     names = list(dict.fromkeys(row["mechanism"] for row in rows))
 
     def panel(field: str, title: str) -> alt.Chart:
