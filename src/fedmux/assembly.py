@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedmux.data import Dataset, load
 from fedmux.data.partition import Split, split
+from fedmux.dynamics import Presence
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, TaskSettings
 from fedmux.flat import Layout
@@ -32,14 +33,37 @@ class Setting:
     population: Population
     tasks: list[Task]
     splits: list[Split]
+    presence: Presence
     award: Award | None = None
 
-    def in_round(self, round: int, seed: int) -> Population:
-        """The population of a round: whoever was recruited for a fraction takes part in that fraction."""
-        if self.award is None or not (self.award.share % 1 > 0).any():
+    def in_round(self, round: int) -> Population:
+        """Who is there in a round; those recruited for a fraction take part in that fraction of rounds."""
+        eligible = self.population.eligible
+        if not self.presence.constant:
+            clients, tasks = self.presence.at(round)
+            eligible = eligible & clients[:, None] & tasks
+        if self.award is not None and (self.award.share % 1 > 0).any():
+            rng = generator(self.presence.seed, Stream.RECRUITMENT, round=round + 1)
+            eligible = eligible & (rng.random(self.award.share.shape) < self.award.share)
+        if eligible is self.population.eligible:
             return self.population
-        drawn = generator(seed, Stream.RECRUITMENT, round=round + 1).random(self.award.share.shape)
-        return replace(self.population, eligible=self.population.eligible & (drawn < self.award.share))
+        return replace(self.population, eligible=eligible)
+
+    def running(self, round: int) -> Bools:
+        """S: the tasks that are being trained in a round."""
+        return self.presence.at(round)[1]
+
+    def rand_index(self, groups: list[int]) -> dict[str, float]:
+        """How well groups of clients (-1: none) match the true clusters of each task that has them."""
+        from sklearn.metrics import adjusted_rand_score
+
+        found = np.array(groups)
+        index = {}
+        for task, part in zip(self.tasks, self.splits):
+            if part.cluster is not None:
+                both = (found >= 0) & (part.cluster >= 0)
+                index[task.name] = float(adjusted_rand_score(part.cluster[both], found[both]))
+        return index
 
     def summary(self) -> dict[str, Any]:
         """What a run's summary says of the setting."""
@@ -103,7 +127,17 @@ def assemble(experiment: Experiment) -> Setting:
                 f'task "{tasks[index].name}": no client can train it; '
                 f"raise population.availability, give clients processors or raise the recruitment budget"
             )
-    return Setting(population, tasks, splits, award)
+    presence = Presence(
+        clients,
+        [task.name for task in tasks],
+        seed,
+        experiment.population.start or clients,
+        experiment.events,
+        experiment.arrivals,
+        experiment.departures,
+        experiment.absence,
+    )
+    return Setting(population, tasks, splits, presence, award)
 
 
 def _recruit(experiment: Experiment, has: Bools) -> Award | None:

@@ -85,15 +85,17 @@ def resume(
 
         _compare(Comparison.open(folder), parallel, quiet, as_json)
         return
+    from fedmux.experiment import Experiment
     from fedmux.record import Run
     from fedmux.terminal import RoundProgress
     from fedmux.training import resume
 
-    existing = Run(folder)
-    done = len(existing.metrics)
-    with RoundProgress(existing.table["rounds"], max(0, done - 1), quiet=quiet or as_json) as progress:
-        finished = resume(folder, observers=[progress], notice=_notice)
-    _finish(finished, quiet, as_json)
+    run = Run(folder)
+    if not run.finished:
+        rounds = Experiment.read(folder / "experiment.toml").rounds
+        with RoundProgress(rounds, max(0, len(run.metrics) - 1), quiet=quiet or as_json) as progress:
+            run = resume(folder, observers=[progress], notice=_notice)
+    _finish(run, quiet, as_json)
 
 
 @app.command()
@@ -216,7 +218,8 @@ def list_runs(
         raise FedmuxError(f"{folder}: no such folder; `fedmux run` makes runs/")
     rows = []
     for path in sorted(folder.rglob("experiment.toml"), key=lambda path: path.stat().st_mtime):
-        rows.append(_overview(Run(path.parent)))
+        if Run.is_at(path.parent):
+            rows.append(_overview(Run(path.parent)))
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
@@ -323,8 +326,11 @@ def _finish(run: "Run", quiet: bool, as_json: bool) -> None:
 
 
 def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None:
+    import signal
+
     from fedmux.terminal import ComparisonProgress
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs, as Ctrl-C does
     folders = {cell.name: comparison.folder(cell) for cell in comparison.cells}
     rounds = comparison.cells[0].table["rounds"]
     with ComparisonProgress(folders, rounds, quiet or as_json) as progress:
@@ -333,7 +339,9 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
         except KeyboardInterrupt:
             raise Interrupted(f"stopped; `fedmux resume {comparison.path}` continues") from None
     rows = comparison.results()
-    if rows and not quiet:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    elif rows and not quiet:
         from fedmux.record import Run
         from fedmux.report.charts import method_accuracy, save
         from fedmux.terminal import comparison_table, output
@@ -345,11 +353,8 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
         name = str(comparison.design.table.get("name", "comparison"))
         picture = comparison.path / "accuracy.png"
         save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
-        if as_json:
-            typer.echo(json.dumps(rows, indent=1))
-        else:
-            output.print(comparison_table(rows, name))
-            typer.echo(f"comparison: {comparison.path}\npicture:    {picture}")
+        output.print(comparison_table(rows, name))
+        typer.echo(f"comparison: {comparison.path}\npicture:    {picture}")
     if failures:
         raise FedmuxError("\n".join(failures))
 
@@ -357,6 +362,8 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
 def _overview(run: "Run") -> dict[str, Any]:
     table, metrics = run.table, run.metrics
     scored = [entry["accuracy"]["mean"] for entry in metrics if "accuracy" in entry]
+    if run.finished:
+        scored = [run.summary["accuracy"]["mean"]]
     method = table["method"]
     return {
         "run": str(run.path),
@@ -378,16 +385,24 @@ def _fail(message: str, code: int) -> NoReturn:
     raise SystemExit(code)
 
 
+def _app() -> Any:
+    try:
+        return app(standalone_mode=False, prog_name="fedmux")
+    except click.exceptions.NoArgsIsHelpError as bare:
+        typer.echo(bare.format_message())
+
+
 def main() -> None:
     """Entry point: every expected failure becomes one line and an exit code."""
     try:
-        app(standalone_mode=False)
+        if _app() == 130:  # typer's way to tell of Ctrl-C
+            raise KeyboardInterrupt
     except FedmuxError as error:
         _fail(str(error), 2)
     except Interrupted as stopped:
         _fail(str(stopped), 130)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail("stopped at once; `fedmux resume` continues from the last checkpoint", 130)
+        _fail("stopped at once; `fedmux resume` continues a run from its last checkpoint", 130)
     except click.ClickException as error:
         _fail(f"{error.format_message()} (see fedmux --help)", 2)
     except BrokenPipeError:

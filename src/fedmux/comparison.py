@@ -9,6 +9,7 @@ and survives anything: what is done is skipped, what was interrupted is resumed.
     DIR/results.json               the table
 """
 
+import copy
 import itertools
 import json
 import re
@@ -31,6 +32,7 @@ from fedmux.record import Run, write_atomically
 
 @dataclass(frozen=True)
 class Cell:
+    method: str  # its label
     label: str  # the method and what is varied, without the seed
     seed: int
     table: dict[str, Any]  # the experiment
@@ -79,9 +81,9 @@ class Design:
         axes = [[(key, value) for value in values] for key, values in map(parse_axis, self.vary)]
         cells = []
         for method, point, seed in itertools.product(self.methods, itertools.product(*axes), self.seeds):
-            table = {**read_copy(self.table), "seed": seed}
+            table = {**copy.deepcopy(self.table), "seed": seed}
             choice = {"name": method} if isinstance(method, str) else dict(method)
-            label = choice.pop("label", choice.get("name", "?"))
+            label = name = choice.pop("label", choice.get("name", "?"))
             own = self.table.get("method")
             if isinstance(own, dict) and own.get("name") == choice.get("name"):
                 choice = {**own, **choice}  # the file's own options hold for its own method
@@ -90,26 +92,27 @@ class Design:
                 put(table, f"{key}={value}")
                 label += f" {key}={value}"
             experiment = validated(Experiment, table, self.source)
-            cells.append(Cell(label, seed, experiment.table()))
-        if len({cell.name for cell in cells}) < len(cells):
-            raise FedmuxError('two cells of the comparison are the same; give one a "label" of its own')
+            cells.append(Cell(name, label, seed, experiment.table()))
+        names = [cell.name for cell in cells]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise FedmuxError(
+                f'"{twice}" is compared twice; name every method, seed and value once, or give a method a '
+                '"label" of its own in [compare]'
+            )
         return cells
 
-    def reference(self, labels: Sequence[str]) -> str:
-        """The label that others are set against."""
-        if self.baseline is None:
-            return next((label for label in labels if label.split()[0] == "full"), labels[0])
-        match = [label for label in labels if label == self.baseline or label.split()[0] == self.baseline]
-        if not match:
-            raise FedmuxError(
-                f'baseline "{self.baseline}" is not compared; choose one of {", ".join(labels)}'
-            )
-        return match[0]
-
-
-def read_copy(table: dict[str, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = json.loads(json.dumps(table))
-    return copied
+    def references(self, cells: Sequence[Cell]) -> dict[str, str]:
+        """Of each label, the one that it is set against: the baseline's where all else is equal."""
+        labels = list(dict.fromkeys(cell.label for cell in cells))
+        methods = list(dict.fromkeys(cell.method for cell in cells))
+        baseline = self.baseline or ("full" if "full" in methods else methods[0])
+        if baseline not in (*labels, *methods):
+            raise FedmuxError(f'baseline "{baseline}" is not compared; choose one of {", ".join(methods)}')
+        if baseline not in labels and len(methods) == 1:
+            baseline = labels[0]
+        if baseline in labels:
+            return dict.fromkeys(labels, baseline)
+        return {cell.label: baseline + cell.label.removeprefix(cell.method) for cell in cells}
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:
@@ -138,7 +141,7 @@ class Comparison:
     def __init__(self, path: Path, design: Design) -> None:
         self.path, self.design = path, design
         self.cells = design.cells()
-        self.baseline = design.reference([cell.label for cell in self.cells])
+        self.references = design.references(self.cells)
 
     @classmethod
     def create(cls, path: Path, design: Design) -> "Comparison":
@@ -207,9 +210,8 @@ class Comparison:
                     cell = working.pop(process)
                     if process.returncode:
                         log = (self.path / "runs" / f"{cell.name}.log").read_text().strip().splitlines()
-                        failures.append(
-                            f"{cell.name}: {log[-1] if log else f'ended with {process.returncode}'}"
-                        )
+                        reason = log[-1] if log else f"ended with {process.returncode}"
+                        failures.append(f"{cell.name}: {reason.removeprefix('fedmux: ')}")
         except BaseException:
             for process in working:
                 process.terminate()
@@ -239,45 +241,51 @@ class Comparison:
     def results(self) -> list[dict[str, Any]]:
         """One row for each label: accuracy over seeds, set against the baseline, and what it cost."""
         by_label: dict[str, dict[int, dict[str, Any]]] = {}
+        methods: dict[str, str] = {}
         for cell in self.cells:
             runs = by_label.setdefault(cell.label, {})
+            methods[cell.label] = cell.method
             if self.finished(cell):
                 runs[cell.seed] = Run(self.folder(cell)).summary
-        reference = by_label[self.baseline]
-        rows = [self._row(label, runs, reference) for label, runs in by_label.items() if runs]
+        rows = []
+        for label, runs in by_label.items():
+            if runs:
+                against = self.references[label]
+                head = {"label": label, "method": methods[label], "against": against}
+                rows.append({**head, **_row(runs, by_label[against])})
         write_atomically(self.path / "results.json", json.dumps(rows, indent=1).encode())
         return rows
 
-    def _row(
-        self, label: str, runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]
-    ) -> dict[str, Any]:
-        accuracy = [run["accuracy"]["mean"] for run in runs.values()]
-        pairs = [
-            (runs[seed]["accuracy"]["mean"], reference[seed]["accuracy"]["mean"])
-            for seed in runs
-            if seed in reference
-        ]
-        difference, half_width = paired_difference([a - b for a, b in pairs])
-        return {
-            "label": label,
-            "baseline": label == self.baseline,
-            "seeds": list(runs),
-            "accuracy": float(np.mean(accuracy)),
-            "accuracy_std": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
-            "minimum": float(np.mean([run["accuracy"]["minimum"] for run in runs.values()])),
-            "tasks": {
-                name: float(np.mean([run["tasks"][name]["accuracy"] for run in runs.values()]))
-                for name in next(iter(runs.values()))["tasks"]
-            },
-            "relative": float(np.mean([a / b for a, b in pairs if b > 0])) if pairs else None,
-            "difference": difference,
-            "difference_half_width": half_width,
-            **{
-                key: float(np.mean([run["totals"][key] / run["rounds"] for run in runs.values()]))
-                for key in ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
-            },
-            "seconds": float(np.mean([run["seconds"] for run in runs.values()])),
-        }
+
+def _row(runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Figures of the runs of one label, by seed, set against those of another."""
+    accuracy = [run["accuracy"]["mean"] for run in runs.values()]
+    pairs = [
+        (runs[seed]["accuracy"]["mean"], reference[seed]["accuracy"]["mean"])
+        for seed in runs
+        if seed in reference
+    ]
+    ratios = [a / b for a, b in pairs if b > 0]
+    difference, half_width = paired_difference([a - b for a, b in pairs])
+    return {
+        "baseline": runs is reference,
+        "seeds": list(runs),
+        "accuracy": float(np.mean(accuracy)),
+        "accuracy_std": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
+        "minimum": float(np.mean([run["accuracy"]["minimum"] for run in runs.values()])),
+        "tasks": {
+            name: float(np.mean([run["tasks"][name]["accuracy"] for run in runs.values()]))
+            for name in next(iter(runs.values()))["tasks"]
+        },
+        "relative": float(np.mean(ratios)) if ratios else None,
+        "difference": difference,
+        "difference_half_width": half_width,
+        **{
+            key: float(np.mean([run["totals"][key] / run["rounds"] for run in runs.values()]))
+            for key in ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
+        },
+        "seconds": float(np.mean([run["seconds"] for run in runs.values()])),
+    }
 
 
 def paired_difference(differences: Sequence[float]) -> tuple[float | None, float | None]:

@@ -24,6 +24,7 @@ from pydantic import (
 from fedmux.allocation.plan import Budget
 from fedmux.data.dataset import Dataset
 from fedmux.data.partition import Iid, Partition
+from fedmux.dynamics import Absence, Dropout, Event, Process
 from fedmux.methods import Method, find, options
 from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
@@ -66,7 +67,8 @@ def _check_availability(value: Any) -> Any:
 class PopulationSettings(Settings):
     """The fleet: how many clients, what they can do, how much is trained a round."""
 
-    clients: int = Field(ge=1, description="number of clients N")
+    clients: int = Field(ge=1, description="number of clients N, those included that join later")
+    start: int | None = Field(None, ge=1, description="clients there from the beginning; default all")
     jobs: float | None = Field(None, gt=0, description="jobs a round m, an expectation; instead of `rate`")
     rate: float | None = Field(
         None, gt=0, le=1, description="share of the processors (or clients) trained a round; default 0.1"
@@ -86,6 +88,8 @@ class PopulationSettings(Settings):
     def _consistent(self) -> "PopulationSettings":
         if self.jobs is not None and self.rate is not None:
             raise ValueError("jobs and rate exclude each other; remove one")
+        if self.start is not None and self.start > self.clients:
+            raise ValueError(f"start must be at most clients = {self.clients}, got {self.start}")
         if isinstance(self.processors, list) and len(self.processors) != self.clients:
             raise ValueError(f"processors lists {len(self.processors)} numbers for {self.clients} clients")
         return self
@@ -285,6 +289,11 @@ class Experiment(Settings):
     )
     population: PopulationSettings
     tasks: list[TaskSettings] = Field(alias="task", min_length=1)
+    events: list[Event] = Field([], alias="event")
+    arrivals: Process | None = None
+    departures: Process | None = None
+    absence: Absence | None = None
+    dropout: Dropout | None = None
     recruitment: RecruitmentSettings | None = None
     evaluation: Evaluation = Evaluation()
     stop: Stop = Stop()
@@ -296,6 +305,15 @@ class Experiment(Settings):
         names = [task.name for task in self.tasks]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f'two tasks are named "{min(twice)}"; names must differ')
+        for event in self.events:
+            for name in (*event.join_tasks, *event.leave_tasks):
+                if name not in names:
+                    raise ValueError(f'[[event]] of round {event.round}: there is no task "{name}"')
+            for who in (event.join, event.leave):
+                if isinstance(who, list) and any(client >= self.population.clients for client in who):
+                    raise ValueError(
+                        f"[[event]] of round {event.round}: clients are 0..{self.population.clients - 1}"
+                    )
         bids = self.recruitment.bids if self.recruitment else []
         if isinstance(bids, list) and len(bids) not in (0, 1, len(self.tasks)):
             raise ValueError(

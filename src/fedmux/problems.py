@@ -1,8 +1,10 @@
 """From a TOML file to a validated object, and from a validation error to lines a person can act on."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -37,12 +39,23 @@ def put(table: dict[str, Any], override: str) -> None:
         raise FedmuxError(f'"{override}" should be key=value, such as population.clients=50')
     first, *rest = key.strip().split(".")
     if first in ("task", "tasks") and rest:
-        tasks = [task for task in table.get("task", []) if isinstance(task, dict)]
+        listed = table.get("task")
+        tasks = [task for task in listed if isinstance(task, dict)] if isinstance(listed, list) else []
         named = [task for task in tasks if len(rest) > 1 and task.get("name") == rest[0]]
+        if len(rest) > 1 and not named:
+            _check_task_key(rest[0], tasks, override)
         for task in named or tasks:
             _put(task, rest[1:] if named else rest, parse_value(text), override)
     else:
         _put(table, [first, *rest], parse_value(text), override)
+
+
+def _check_task_key(key: str, tasks: list[dict[str, Any]], override: str) -> None:
+    from fedmux.experiment import TaskSettings
+
+    if key not in TaskSettings.model_fields:
+        names = ", ".join(str(task.get("name")) for task in tasks)
+        raise FedmuxError(f'"{override}": no task is named "{key}"; tasks: {names}')
 
 
 def _put(table: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
@@ -73,42 +86,86 @@ def validated(kind: type[Validated], table: dict[str, Any], source: str) -> Vali
 
 def problems(error: ValidationError, kind: type[BaseModel], table: Any = None) -> list[str]:
     """One line for each thing that is wrong: where, what, and what would be right."""
-    return [_problem(item, kind, table) for item in error.errors(include_url=False)]
+    items = [_Problem.of(item, kind, table) for item in error.errors(include_url=False)]
+    meant = {(*item.path[:-1], item.close) for item in items if item.close}
+    lines: dict[tuple[str | int, ...], str] = {}
+    for item in items:
+        if item.sort == "missing" and item.path in meant:
+            continue  # it is there, misspelt
+        lines[item.path] = f"{lines[item.path]} or {item.message}" if item.path in lines else item.line(table)
+    return list(lines.values())
 
 
-def _problem(item: Any, kind: type[BaseModel], table: Any) -> str:
-    path = _path(item["loc"], table)
-    where, key = _place(path, table)
-    message = item["msg"].removeprefix("Value error, ").replace("Input should", "should")
-    if item["type"] == "missing":
-        return f'{where}missing key "{key}"; add it'
-    if item["type"] == "extra_forbidden":
-        known = sorted(_keys(kind, path[:-1]))
-        close = difflib.get_close_matches(str(key), known, 1)
-        hint = f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"
-        return f'{where}unknown key "{key}"; {hint}'
-    value = item["input"]
-    got = f", got {value!r}" if isinstance(value, str | int | float) and "got" not in message else ""
-    return f"{where}{key}: {message}{got}" if key else f"{where}{message}"
+@dataclass(frozen=True)
+class _Problem:
+    sort: str  # pydantic's type of it
+    path: tuple[str | int, ...]  # as in the file
+    message: str
+    close: str | None = None  # what an unknown key may have been meant to be
+
+    @classmethod
+    def of(cls, item: Any, kind: type[BaseModel], table: Any) -> "_Problem":
+        path, kinds = _path(item["loc"], kind, item["type"], table)
+        if item["type"] == "union_tag_not_found":
+            return cls("missing", (*path, item["ctx"]["discriminator"].strip("'")), "")
+        if item["type"] == "union_tag_invalid":
+            context = item["ctx"]
+            message = f"should be one of {context['expected_tags']}, got '{context['tag']}'"
+            return cls(item["type"], (*path, context["discriminator"].strip("'")), message)
+        if item["type"] == "extra_forbidden":
+            known = sorted(field.alias or name for one in kinds for name, field in one.model_fields.items())
+            close = next(iter(difflib.get_close_matches(str(path[-1]), known, 1)), None)
+            return cls(item["type"], path, f"known: {', '.join(known)}", close)
+        message = item["msg"].removeprefix("Value error, ").replace("Input should", "should")
+        message = re.sub(r"a valid dictionary( or .*)?$", "a table", message)
+        message = re.sub(r", unable to parse .*$", "", message)
+        value = item["input"]
+        told = "got" in message or (isinstance(value, str) and value in message)
+        got = f", got {value!r}" if isinstance(value, str | int | float) and not told else ""
+        return cls(item["type"], path, message + got)
+
+    def line(self, table: Any) -> str:
+        where, key = _place(list(self.path), table)
+        if self.sort == "missing":
+            return f'{where}missing key "{key}"; add it'
+        if self.sort == "extra_forbidden":
+            hint = self.message
+            if self.close:
+                hint = f'did you mean "{key.removesuffix(str(self.path[-1]))}{self.close}"?'
+            return f'{where}unknown key "{key}"; {hint}'
+        named = not key or self.message.startswith(f"{key} ")
+        return f"{where}{self.message}" if named else f"{where}{key}: {self.message}"
 
 
-def _path(location: Sequence[str | int], table: Any) -> list[str | int]:
-    """The location without what pydantic adds: union tags, and the inside of a shorthand value."""
-    if table is None:
-        return list(location)
+def _path(
+    location: Sequence[str | int], kind: type[BaseModel], error: str, table: Any
+) -> tuple[tuple[str | int, ...], list[type[BaseModel]]]:
+    """The location without what pydantic adds, and the models whose keys may stand at its end.
+
+    Pydantic adds union tags, and the inside of a value that is shorthand for a table.
+    """
     path: list[str | int] = []
+    kinds = [kind]  # models at this place
+    value = table  # at this place; the table itself is not always known
     for position, part in enumerate(location):
+        if len(kinds) > 1:  # a union of models: the tag comes first
+            kinds = [one for one in kinds if one.model_fields["kind"].default == part]
+            continue
+        fields = [
+            field for one in kinds for name, field in one.model_fields.items() if part in (name, field.alias)
+        ]
         last = position == len(location) - 1
-        if isinstance(table, dict):
-            if part not in table and not last:
-                continue
-            table = table.get(part)
-        elif isinstance(table, list) and isinstance(part, int):
-            table = table[part]
-        else:
+        if isinstance(part, int) or fields or (last and error == "extra_forbidden"):
+            path.append(part)
+            if isinstance(value, dict):
+                value = value.get(part)
+            elif isinstance(value, list) and isinstance(part, int):
+                value = value[part]
+            if fields:
+                kinds = [found for field in fields for found in _models(field.annotation)]
+        if table is not None and not isinstance(value, dict | list) and error != "missing":
             break
-        path.append(part)
-    return path
+    return tuple(path), kinds
 
 
 def _place(path: list[str | int], table: Any) -> tuple[str, str]:
@@ -128,23 +185,6 @@ def _place(path: list[str | int], table: Any) -> tuple[str, str]:
     if len(words) > 1 and not prefix:
         return f"[{'.'.join(words[:-1])}] ", words[-1]
     return prefix, ".".join(words)
-
-
-def _keys(kind: type[BaseModel], path: Sequence[str | int]) -> set[str]:
-    """The keys that are allowed at a place."""
-    kinds = [kind]
-    for part in path:
-        if isinstance(part, int):
-            continue
-        inner = [
-            found
-            for one in kinds
-            for name, field in one.model_fields.items()
-            if part in (name, field.alias)
-            for found in _models(field.annotation)
-        ]
-        kinds = inner or kinds
-    return {field.alias or name for one in kinds for name, field in one.model_fields.items()}
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -26,6 +26,11 @@ class Stream(IntEnum):
     DRAW = 11
     BIDS = 12
     RECRUITMENT = 13
+    DYNAMICS = 14
+    ARRIVALS = 15
+    ABSENCE = 16
+    DROPOUT = 17
+    GROUPS = 18
 
 
 def generator(

@@ -12,11 +12,14 @@
 Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,23 +57,28 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+# What there is before a run has begun: a folder with nothing else may be begun in again.
+BEFOREHAND = ("lock", "checkpoints", "environment.json")
+
+
 class RunFolder:
     """Writes a run. One process at a time holds it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._logs: dict[str, IO[bytes]] = {}
 
     @classmethod
     def create(cls, path: Path, table: dict[str, Any]) -> "RunFolder":
         """A new run folder; refuses one that already holds something."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
+            if any(item.name not in BEFOREHAND and not _is_temporary(item) for item in path.iterdir()):
                 hint = "`fedmux resume` continues it, or " if (path / "experiment.toml").exists() else ""
                 raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
             folder = cls(path)
             folder.lock()
-            (path / "checkpoints").mkdir()
+            (path / "checkpoints").mkdir(exist_ok=True)
             write_atomically(path / "environment.json", json.dumps(environment(), indent=1).encode())
             write_atomically(path / "experiment.toml", tomli_w.dumps(table).encode())
         except OSError as error:
@@ -78,16 +86,26 @@ class RunFolder:
         return folder
 
     def lock(self) -> None:
-        """Held until the process ends, however it ends."""
+        """Held until `close` or until the process ends, however it ends; sweeps up what a killed one left."""
         self._lock = (self.path / "lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FedmuxError(f"{self.path}: another process is working on this run; wait for it") from None
+        for folder in (self.path, self.path / "checkpoints", self.path / "models"):
+            for leftover in filter(_is_temporary, folder.glob(".*")):
+                leftover.unlink()
+
+    def close(self) -> None:
+        """Let go of the run, so that it can be resumed by whoever comes next."""
+        for log in self._logs.values():
+            with contextlib.suppress(OSError):  # a full disk has been told already
+                log.close()
+        self._lock.close()
 
     def open_logs(self, lengths: dict[str, int]) -> None:
         """Open both logs for appending, cut back to what a checkpoint knows (nothing, at the start)."""
-        self._logs: dict[str, IO[bytes]] = {}
+        self._experiment = self._fingerprint()
         for name in ("metrics.jsonl", "allocation.bin"):
             path = self.path / name
             path.touch()
@@ -95,7 +113,11 @@ class RunFolder:
             self._logs[name] = path.open("ab")
 
     def append(self, metrics: dict[str, Any], allocation: np.ndarray | None = None) -> None:
-        self._logs["metrics.jsonl"].write((json.dumps(metrics) + "\n").encode())
+        try:
+            line = json.dumps(metrics, allow_nan=False)  # JSON has no NaN
+        except ValueError:
+            raise FedmuxError(_not_finite(metrics)) from None
+        self._logs["metrics.jsonl"].write(f"{line}\n".encode())
         if allocation is not None:
             self._logs["allocation.bin"].write(allocation.tobytes())
         for log in self._logs.values():
@@ -106,11 +128,21 @@ class RunFolder:
         for log in self._logs.values():
             os.fsync(log.fileno())
         lengths = {name: log.tell() for name, log in self._logs.items()}
-        state = json.dumps({"rounds": checkpoint.rounds, "logs": lengths, "state": checkpoint.state})
+        state = json.dumps(
+            {
+                "rounds": checkpoint.rounds,
+                "logs": lengths,
+                "experiment": self._experiment,
+                "state": checkpoint.state,
+            }
+        )
         tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
         data = save(tensors, {"fedmux": state, "digest": _digest(tensors, state)})
-        write_atomically(self.path / "checkpoints" / f"round-{checkpoint.rounds:06d}.safetensors", data)
-        for old in self.checkpoints()[2:]:
+        path = self.path / "checkpoints" / f"round-{checkpoint.rounds:06d}.safetensors"
+        write_atomically(path, data)
+        present = self.checkpoints()
+        newest = present.index(path)  # those of later rounds are damaged, or this one would not be written
+        for old in present[:newest] + present[newest + 2 :]:
             old.unlink()
 
     def checkpoints(self) -> list[Path]:
@@ -122,10 +154,30 @@ class RunFolder:
         damaged: list[str] = []
         for path in self.checkpoints():
             try:
-                return *_read_checkpoint(path), damaged
-            except (OSError, SafetensorError, ValueError, KeyError) as error:
-                damaged.append(f"{path.name} is damaged ({str(error) or type(error).__name__})")
+                checkpoint, lengths, experiment = _read_checkpoint(path)
+                self._check_lengths(lengths)
+            except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+                damaged.append(f"{path.name} cannot be used ({str(error) or type(error).__name__})")
+                continue
+            if experiment != self._fingerprint():
+                file = self.path / "experiment.toml"
+                raise FedmuxError(
+                    f"{file}: was changed after the run had begun; undo the change, or train it from the "
+                    f"start with `fedmux run {file} -o` and another folder"
+                )
+            return checkpoint, lengths, damaged
         return None, {}, damaged
+
+    def _check_lengths(self, lengths: dict[str, int]) -> None:
+        for name, length in lengths.items():
+            path = self.path / name
+            if not path.exists() or path.stat().st_size < length:
+                raise ValueError(f"{name} is shorter than it was then")
+
+    def _fingerprint(self) -> str:
+        """Of the experiment as a table; comments and layout do not count."""
+        table = json.dumps(Run(self.path).table, sort_keys=True, default=str)
+        return hashlib.blake2b(table.encode(), digest_size=16).hexdigest()
 
     def finish(self, models: dict[str, dict[str, Tensor]], summary: dict[str, Any]) -> None:
         (self.path / "models").mkdir(exist_ok=True)
@@ -140,8 +192,15 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not (self.path / "experiment.toml").is_file():
+        if not self.is_at(self.path):
+            if (self.path / "lock").is_file():
+                raise FedmuxError(f"{path}: stopped before it began; `fedmux run` with -o {path} begins it")
             raise FedmuxError(f"{path}: is not a run folder; `fedmux list` shows those there are")
+
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        """Whether a run has begun there; an experiment file alone is none."""
+        return all((path / name).is_file() for name in ("experiment.toml", "environment.json"))
 
     @property
     def table(self) -> dict[str, Any]:
@@ -191,6 +250,10 @@ class Run:
         return load_file(self.path / "models" / f"{task}.safetensors")
 
 
+def _is_temporary(path: Path) -> bool:
+    return re.fullmatch(r"\..+\.\d+\.tmp", path.name) is not None
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Either the whole file is there or the old one is: a temporary file, flushed, then renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -210,22 +273,35 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+def _not_finite(metrics: dict[str, Any]) -> str:
+    """What to say of a round's figures that are no numbers any more."""
+    for task, values in metrics["tasks"].items():
+        for key, value in values.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                return (
+                    f'task "{task}": the {key} after round {metrics["round"]} is not finite; '
+                    "lower learning_rate or set clip"
+                )
+    return f"a figure of round {metrics['round']} is not finite"
+
+
 def _digest(tensors: dict[str, Tensor], state: str) -> str:
     digest = hashlib.blake2b(state.encode(), digest_size=16)
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}".encode())
         digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, int]]:
+def _read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, int], str]:
+    """A checkpoint, the logs' lengths at its time, and the fingerprint of its experiment."""
     with safe_open(path, "pt") as file:
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if _digest(tensors, metadata["fedmux"]) != metadata["digest"]:
         raise ValueError("its digest differs")
     state = json.loads(metadata["fedmux"])
-    return Checkpoint(state["rounds"], tensors, state["state"]), state["logs"]
+    return Checkpoint(state["rounds"], tensors, state["state"]), state["logs"], state["experiment"]
 
 
 def environment() -> dict[str, Any]:

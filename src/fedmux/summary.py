@@ -45,9 +45,9 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
     """What a run ends with: final accuracies, rounds to thresholds, totals of the costs."""
     evaluated = [entry for entry in metrics if "accuracy" in entry]
     rounds = metrics[-1]["round"]
-    final = [entry for entry in evaluated if entry["round"] > max(0, rounds - FINAL_ROUNDS)]
     names = [task.name for task in experiment.tasks]
-    accuracy = {name: float(np.mean([e["tasks"][name]["accuracy"] for e in final])) for name in names}
+    curves = {name: _curve(evaluated, name) for name in names}
+    accuracy = {name: _final(curve, rounds) for name, curve in curves.items() if curve}
     costs = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "forward_passes")
     work = [entry["tasks"][name] for entry in metrics if entry["round"] for name in names]
     return {
@@ -60,19 +60,31 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
         "tasks": {
             name: {
                 "accuracy": accuracy[name],
-                "last_accuracy": evaluated[-1]["tasks"][name]["accuracy"],
-                "last_loss": evaluated[-1]["tasks"][name]["loss"],
-                "rounds_to": _rounds_to(
-                    experiment, [(e["round"], e["tasks"][name]["accuracy"]) for e in evaluated]
-                ),
+                "last_accuracy": curve[-1][1],
+                "last_loss": curve[-1][2],
+                "rounds_to": _rounds_to(experiment, [(number, score) for number, score, _ in curve]),
             }
-            for name in names
+            for name, curve in curves.items()
+            if curve
         },
         "rounds_to": _rounds_to(experiment, [(e["round"], e["accuracy"]["mean"]) for e in evaluated]),
         "totals": {cost: sum(entry[cost] for entry in work) for cost in costs},
+        "dropped": sum(entry.get("dropped", 0) for entry in metrics),
         "server_bytes": sum(metrics[-1]["tasks"][name].get("server_bytes", 0) for name in names),
         "seconds": metrics[-1]["seconds"],
     }
+
+
+def _curve(evaluated: list[dict[str, Any]], task: str) -> list[tuple[int, float, float]]:
+    """(round, accuracy, loss) of a task at the evaluations at which it was trained."""
+    seen = [(entry["round"], entry["tasks"].get(task, {})) for entry in evaluated]
+    return [(number, values["accuracy"], values["loss"]) for number, values in seen if "accuracy" in values]
+
+
+def _final(curve: list[tuple[int, float, float]], rounds: int) -> float:
+    """Mean over the last rounds of the run, or the last value of a task that ended before."""
+    last = [score for number, score, _ in curve if number > max(0, rounds - FINAL_ROUNDS)]
+    return float(np.mean(last or [curve[-1][1]]))
 
 
 def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:

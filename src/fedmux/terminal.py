@@ -15,8 +15,9 @@ from rich.table import Column, Table
 if TYPE_CHECKING:
     from fedmux.explain import Explanation
 
-output = Console(highlight=False)
-progress_console = Console(stderr=True, highlight=False)
+# Names and labels are the user's: no markup in them. What goes to a file has room for a whole table.
+output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
+progress_console = Console(stderr=True, highlight=False, markup=False)
 
 
 class RoundProgress:
@@ -48,7 +49,8 @@ class RoundProgress:
     def __call__(self, metrics: dict[str, Any]) -> None:
         number = metrics["round"]
         if "accuracy" in metrics:
-            self.accuracy = "  ".join(f"{k} {v['accuracy']:.1%}" for k, v in metrics["tasks"].items())
+            scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
+            self.accuracy = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
         self.bar.update(self.id, completed=number, description=self.accuracy)
         now = time.monotonic()
         if not self.live and not self.quiet and (number == self.rounds or now - self.said > 5):
@@ -117,7 +119,8 @@ def run_table(summary: dict[str, Any]) -> Table:
     )
 
     def first_rounds(values: dict[str, Any]) -> str:
-        return "  ".join(str(values["rounds_to"][threshold] or "-") for threshold in thresholds)
+        rounds = [values["rounds_to"][threshold] for threshold in thresholds]
+        return "  ".join("-" if number is None else str(number) for number in rounds)
 
     for name, values in summary["tasks"].items():
         table.add_row(name, f"{values['accuracy']:.1%}", f"{values['last_loss']:.3f}", first_rounds(values))
@@ -128,18 +131,21 @@ def run_table(summary: dict[str, Any]) -> Table:
 
 def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
     """A line for each method, best first, set against the baseline."""
-    baseline = next((row["label"] for row in rows if row["baseline"]), "baseline")
-    heads = ["accuracy", "worst task", "relative", f"points vs {baseline}", "uploads", "steps"]
+    baseline, *others = {row["against"] for row in rows}
+    if others:  # one for each setting
+        baseline = next((row["method"] for row in rows if row["baseline"]), "baseline")
+    heads = ["accuracy", "worst\ntask", "relative", f"points vs\n{baseline}", "uploads", "steps"]
     table = Table(
-        Column("method", no_wrap=True),
-        *(Column(head, justify="right") for head in heads),
+        Column("method", overflow="fold"),  # the one to give way on a narrow terminal
+        *(Column(head, justify="right", no_wrap=True) for head in heads),
         title=f"{name}: final accuracy over tasks, seeds {_seeds(rows)}",
-        caption="relative and points: paired by seed, ± 95 % confidence; uploads and steps: a round",
+        caption=f"relative and points: paired by seed{', all else equal' if others else ''}, "
+        "± 95 % confidence; uploads and steps: a round",
     )
     for row in sorted(rows, key=lambda row: -row["accuracy"]):
         table.add_row(
             row["label"],
-            f"{row['accuracy']:.1%}" + (f" ± {row['accuracy_std']:.1%}" if row["accuracy_std"] else ""),
+            f"{row['accuracy']:.1%}" + _plus_minus(row["accuracy_std"], ".1%"),
             f"{row['minimum']:.1%}",
             f"{row['relative']:.3f}" if row["relative"] is not None else "-",
             _points(row),
@@ -153,7 +159,11 @@ def _points(row: dict[str, Any]) -> str:
     if row["baseline"] or row["difference"] is None:
         return "-"
     half = row["difference_half_width"]
-    return f"{100 * row['difference']:+.1f}" + (f" ± {100 * half:.1f}" if half is not None else "")
+    return f"{100 * row['difference']:+.1f}" + _plus_minus(None if half is None else 100 * half, ".1f")
+
+
+def _plus_minus(value: float | None, form: str) -> str:
+    return "" if value is None else f" ± {value:{form}}"
 
 
 def _seeds(rows: list[dict[str, Any]]) -> str:

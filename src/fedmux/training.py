@@ -18,6 +18,7 @@ from torch import Tensor
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import check
 from fedmux.assembly import Setting, assemble
+from fedmux.dynamics import Returns
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
@@ -68,7 +69,7 @@ def resume(
 def default_folder(name: str) -> Path:
     """runs/<name>-<time>, with a number behind it where that exists."""
     base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    candidates = (base, *(base.with_name(f"{base.name}-{number}") for number in range(2, 1000)))
+    candidates = (base.with_name(base.name + f"-{number}" * (number > 1)) for number in range(1, 1000))
     return next(path for path in candidates if not path.exists())
 
 
@@ -93,6 +94,7 @@ def _train(
         ) from None
     finally:
         torch.set_num_threads(threads)
+        record.close()
     return Run(record.path)
 
 
@@ -107,6 +109,9 @@ class Training:
         self.fleet = SimulatedFleet(setting.tasks, experiment.seed)
         self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
         self.aggregator.scratch = record.path / "scratch"
+        self.returns = Returns(experiment.dropout, self.population.clients, experiment.seed)
+        self.notice: Callable[[str], None] = print
+        self.paused: set[str] = set()
         self.models = [task.layout.read() for task in setting.tasks]
         self.rounds = 0  # completed
         self.seconds = 0.0
@@ -115,6 +120,7 @@ class Training:
 
     def start(self, notice: Callable[[str], None]) -> None:
         """From the newest sound checkpoint, or from the beginning."""
+        self.notice = notice
         checkpoint, lengths, damaged = self.record.latest()
         for line in damaged:
             notice(f"{line}; going back to {f'round {checkpoint.rounds}' if checkpoint else 'the start'}")
@@ -172,26 +178,38 @@ class Training:
             self.allocator.learn(state, seen)
             state = replace(state, signals=state.signals.join(seen))
             reported = reported | drawn
-        self.aggregator.begin(state, assignment, self.models)
+        back = self.returns.draw(self.rounds)[assignment.client]  # J
+        returned = assignment.only(back, self.returns.correction())
+        self.returns.learn(assignment.client, back)
+        self.aggregator.begin(state, returned, self.models)
         steps = np.zeros(len(self.tasks), np.int64)
-        for updates in self.fleet.train(self.models, assignment, self.rounds, self.aggregator.local_rule):
+        for updates in self.fleet.train(self.models, returned, self.rounds, self.aggregator.local_rule):
             steps[updates.task] += updates.steps.sum()
             self.aggregator.add(updates)
         self.models = self.aggregator.finish(self.models)
         self.rounds += 1
         metrics: dict[str, Any] = {
             "round": self.rounds,
-            "tasks": self._work(state, assignment, reported, steps),
+            "tasks": self._work(state, returned, reported, steps),
         }
         if notes := self.allocator.notes():
             metrics["allocation"] = notes
+            if "groups" in notes and (index := self.setting.rand_index(notes["groups"])):
+                notes["rand_index"] = index
+        if not self.setting.presence.constant:
+            metrics["clients"] = self.population.active_clients
+            if changes := {key: value for key, value in self.setting.presence.changes.items() if value}:
+                metrics["events"] = changes
+        if self.experiment.dropout is not None:
+            metrics["dropped"] = int((~back).sum())
         last = self.rounds == self.experiment.rounds
         if last or self.rounds % self.experiment.evaluation.every == 0:
             self._evaluate(metrics)
-        return metrics, self._jobs(assignment)
+        return metrics, self._jobs(assignment, back)
 
     def _state(self) -> RoundState:
-        self.population = self.setting.in_round(self.rounds, self.experiment.seed)
+        self.population = self.setting.in_round(self.rounds)
+        self._tell_pauses()
         return RoundState(
             round=self.rounds,
             rounds=self.experiment.rounds,
@@ -201,6 +219,16 @@ class Training:
             learning_rates=np.array([task.learning_rate(self.rounds) for task in self.tasks]),
             costs=np.array([settings.cost for settings in self.experiment.tasks]),
         )
+
+    def _tell_pauses(self) -> None:
+        """Say once that a task has nobody to train it, and once that it goes on."""
+        running, available = self.setting.running(self.rounds), self.population.available
+        idle = {task.name for s, task in enumerate(self.tasks) if running[s] and not available[:, s].any()}
+        for name in sorted(idle - self.paused):
+            self.notice(f'round {self.rounds + 1}: task "{name}" pauses, no client that is there has it')
+        for name in sorted(self.paused - idle):
+            self.notice(f'round {self.rounds + 1}: task "{name}" goes on')
+        self.paused = idle
 
     def _signals(self, asked: Bools) -> Signals:
         return self.fleet.signals(
@@ -242,22 +270,27 @@ class Training:
     def _evaluate(self, metrics: dict[str, Any]) -> None:
         """Add accuracies to a round's metrics, and see whether the target is reached."""
         scores = self.fleet.evaluate(self.models, "test")
+        running = self.setting.running(max(self.rounds - 1, 0))
         for s, task in enumerate(self.tasks):
+            if not running[s]:
+                continue
             values = metrics["tasks"].setdefault(task.name, {})
             values["accuracy"], values["loss"] = float(scores.accuracy[s]), float(scores.loss[s])
         if self.experiment.evaluation.clients:
             clients = self.fleet.client_accuracies(self.models, self.population.available)
             for s, task in enumerate(self.tasks):
-                metrics["tasks"][task.name]["clients"] = client_distribution(clients[:, s])
-        metrics["accuracy"] = across_tasks(scores.accuracy)
+                if running[s]:
+                    metrics["tasks"][task.name]["clients"] = client_distribution(clients[:, s])
+        metrics["accuracy"] = across_tasks(scores.accuracy[running])
         target = self.experiment.stop.accuracy
         if target is not None and self.rounds:
             self.stopped = bool((self.fleet.evaluate(self.models, "validation").accuracy >= target).all())
 
-    def _jobs(self, assignment: Assignment) -> np.ndarray:
-        jobs = np.empty(len(assignment), ALLOCATION)
+    def _jobs(self, assignment: Assignment, back: Bools) -> np.ndarray:
+        """Every job that was drawn; the weight of one that did not return is 0."""
+        jobs = np.zeros(len(assignment), ALLOCATION)
         jobs["round"] = self.rounds
-        jobs["weight"] = self.aggregator.weights
+        jobs["weight"][back] = self.aggregator.weights
         for name in ("client", "task", "count", "probability"):
             jobs[name] = getattr(assignment, name)
         return jobs
@@ -269,24 +302,27 @@ class Training:
 
     def _save(self) -> None:
         tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
-        for key, value in self.allocator.state().items():
-            tensors[f"allocator.{key}"] = torch.from_numpy(value)
+        for prefix, state in (("allocator", self.allocator.state()), ("returns", self.returns.state())):
+            for key, value in state.items():
+                tensors[f"{prefix}.{key}"] = torch.from_numpy(value)
         for task, model in zip(self.tasks, self.models):
             tensors[f"model.{task.name}.parameters"] = model.parameters
             tensors[f"model.{task.name}.buffers"] = model.buffers
-        state = {"seconds": self.seconds, "stopped": self.stopped}
-        self.record.save(Checkpoint(self.rounds, tensors, state))
+        outside = {"seconds": self.seconds, "stopped": self.stopped, "paused": sorted(self.paused)}
+        self.record.save(Checkpoint(self.rounds, tensors, outside))
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         tensors = checkpoint.tensors
         self.rounds = checkpoint.rounds
         self.seconds, self.stopped = checkpoint.state["seconds"], checkpoint.state["stopped"]
+        self.paused = set(checkpoint.state["paused"])
         self.models = [
             Model(tensors[f"model.{task.name}.parameters"], tensors[f"model.{task.name}.buffers"])
             for task in self.tasks
         ]
         self.aggregator.restore(_under("aggregator.", tensors))
-        self.allocator.restore({key: value.numpy() for key, value in _under("allocator.", tensors).items()})
+        for prefix, part in (("allocator.", self.allocator), ("returns.", self.returns)):
+            part.restore({key: value.numpy() for key, value in _under(prefix, tensors).items()})
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

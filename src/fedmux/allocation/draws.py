@@ -10,6 +10,9 @@ import numpy as np
 
 from fedmux.population import Floats, Ints
 
+Node = tuple[int, int]  # kind, number
+Edge = tuple[int, int]  # processor, task
+
 DONE = 1e-12  # a probability this close to 0 or 1 is decided
 
 
@@ -47,17 +50,20 @@ def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Gen
     }
     chosen = [edge for edge, p in value.items() if p >= 1 - DONE]
     value = {edge: p for edge, p in value.items() if p < 1 - DONE}
-    # Nodes are (0, processor) and (1, task); neighbours are kept in insertion order, so draws repeat.
-    neighbours: dict[tuple[int, int], dict[tuple[int, int], None]] = {}
+    # Nodes are (0, processor) and (1, task). Decided edges leave these lists when they come up, not at once.
+    neighbours: dict[Node, list[Node]] = {}
     for row, task in value:
-        neighbours.setdefault((0, row), {})[1, task] = None
-        neighbours.setdefault((1, task), {})[0, row] = None
-    leaves = [node for node, near in neighbours.items() if len(near) == 1]
+        neighbours.setdefault((0, row), []).append((1, task))
+        neighbours.setdefault((1, task), []).append((0, row))
+    degree = {node: len(near) for node, near in neighbours.items()}
+    leaves = [node for node, number in degree.items() if number == 1]
+    left = list(value)
     while value:
-        while leaves and len(neighbours.get(leaves[-1], ())) != 1:
+        while leaves and degree[leaves[-1]] != 1:
             leaves.pop()
-        start = leaves[-1] if leaves else (0, next(iter(value))[0])
-        edges = _walk(start, neighbours)
+        while left[-1] not in value:
+            left.pop()
+        edges = _walk(leaves[-1] if leaves else (0, left[-1][0]), neighbours, value)
         up, down = edges[::2], edges[1::2]
         rise = min([1 - value[e] for e in up] + [value[e] for e in down])
         fall = min([value[e] for e in up] + [1 - value[e] for e in down])
@@ -68,23 +74,20 @@ def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Gen
                 continue
             if value.pop(edge) >= 1 - DONE:
                 chosen.append(edge)
-            for here, there in (((0, edge[0]), (1, edge[1])), ((1, edge[1]), (0, edge[0]))):
-                del neighbours[here][there]
-                if len(neighbours[here]) == 1:
-                    leaves.append(here)
+            for node in ((0, edge[0]), (1, edge[1])):
+                degree[node] -= 1
+                if degree[node] == 1:
+                    leaves.append(node)
     rows, tasks = (np.array(part, np.int64) for part in (zip(*chosen) if chosen else ((), ())))
     return owner[rows], tasks
 
 
-def _walk(
-    start: tuple[int, int], neighbours: dict[tuple[int, int], dict[tuple[int, int], None]]
-) -> list[tuple[int, int]]:
+def _walk(start: Node, neighbours: dict[Node, list[Node]], value: dict[Edge, float]) -> list[Edge]:
     """Edges of a maximal path from a leaf, or of the first cycle met on the way."""
     path = [start]
     place = {start: 0}
     while True:
-        before = path[-2] if len(path) > 1 else None
-        onward = next((node for node in neighbours[path[-1]] if node != before), None)
+        onward = _onward(path[-1], path[-2] if len(path) > 1 else None, neighbours[path[-1]], value)
         if onward is None:
             nodes = path
         elif onward in place:
@@ -93,4 +96,20 @@ def _walk(
             place[onward] = len(path)
             path.append(onward)
             continue
-        return [(a[1], b[1]) if a[0] == 0 else (b[1], a[1]) for a, b in itertools.pairwise(nodes)]
+        return [_edge(a, b) for a, b in itertools.pairwise(nodes)]
+
+
+def _onward(node: Node, before: Node | None, near: list[Node], value: dict[Edge, float]) -> Node | None:
+    """A neighbour over an undecided edge, not the one just come from."""
+    came = []
+    while near and (near[-1] == before or _edge(node, near[-1]) not in value):
+        last = near.pop()
+        if last == before:
+            came.append(last)
+    onward = near[-1] if near else None
+    near += came
+    return onward
+
+
+def _edge(a: Node, b: Node) -> Edge:
+    return (a[1], b[1]) if a[0] == 0 else (b[1], a[1])

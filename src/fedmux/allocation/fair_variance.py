@@ -71,7 +71,7 @@ class _Dual:
             aims = (self.m * ((served / self.m) ** 3 - served / self.m) / 2, served - self.m)
             steps = [np.linalg.solve(hessian, aim / scale) / scale for aim in aims]
             step = next((step for step in steps if step @ (served - self.m) > 0), steps[-1])
-            price, p, level = self._search(price, step, float(step @ (served - self.m)))
+            price, p, level = self._search(price, step, p)
             stalled += 1
             if self._worst(p) < worst:
                 best, worst, stalled = p, self._worst(p), 0
@@ -82,13 +82,17 @@ class _Dual:
             )
         return best
 
-    def _search(self, price: Floats, step: Floats, slope: float) -> tuple[Floats, Floats, Floats]:
-        """Along a step until the slope of the dual has halved: it is concave, so the slope only falls."""
+    def _search(self, price: Floats, step: Floats, p: Floats) -> tuple[Floats, Floats, Floats]:
+        """Along a step until the slope of the dual has halved: it is concave, so the slope only falls.
+
+        Beyond the top the dual must have grown as well: steps that fall back could go round in a circle.
+        """
+        start, slope = self._value(price, p), float(step @ (self.b @ p - self.m))
         low, high, t = 0.0, np.inf, 1.0
         for _ in range(60):
             p, level = fill_rows(self.u, price + t * step)
             here = float((self.b @ p - self.m) @ step)
-            if abs(here) <= 0.5 * slope:
+            if abs(here) <= 0.5 * slope and (here >= 0 or self._value(price + t * step, p) >= start):
                 break
             if here > 0:
                 low = t
@@ -96,6 +100,11 @@ class _Dual:
                 high = t
             t = 4 * t if np.isinf(high) else t / 8 if low == 0 else (low + high) / 2
         return price + t * step, p, level
+
+    def _value(self, price: Floats, p: Floats) -> float:
+        """Of the dual: sum_i B_i sum_s U_is^2 / p_is + price_s (sum_i B_i p_is - m_s)."""
+        cost = np.divide(self.u**2, p, out=np.zeros(p.shape), where=self.u > 0)
+        return float(self.b @ cost.sum(1) + price @ (self.b @ p - self.m))
 
     def _worst(self, p: Floats) -> float:
         """The largest relative distance from a target."""

@@ -35,6 +35,10 @@ class Budget:
         wanted = self.jobs if self.jobs is not None else (self.rate or 0.0) * total
         return min(max(1, int(wanted + 0.5)), total)
 
+    def rate_of_clients(self, total: int) -> float:
+        """The share of `total` clients that is active."""
+        return min(1.0, (self.rate or 0.0) if self.jobs is None else self.jobs / max(total, 1))
+
 
 @dataclass(frozen=True, eq=False)
 class Signals:
@@ -89,6 +93,12 @@ class Assignment:
 
     def __len__(self) -> int:
         return len(self.client)
+
+    def only(self, rows: Bools, chance: Floats) -> "Assignment":
+        """The jobs of those who return, when each client (N) returns with this chance."""
+        client = self.client[rows]
+        expected = self.expected[rows] * chance[client]
+        return Assignment(client, self.task[rows], self.count[rows], self.probability[rows], expected)
 
 
 class Plan(Protocol):

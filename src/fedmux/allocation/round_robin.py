@@ -35,13 +35,17 @@ class RoundRobinAllocator(Allocator):
         self.participation = participation
 
     def plan(self, state: RoundState) -> Probabilities:
-        available = state.population.available
+        present = np.flatnonzero(state.population.available.any(0))  # tasks come and go
+        available = state.population.available[:, present]
         clients, tasks = available.shape
-        frame, turn = divmod(state.round, tasks)
-        own = next_own(available)
-        subset = deal(clients, tasks, state.rng(Stream.DEAL, round=frame))
-        dealt = own[np.arange(clients), (subset + turn) % tasks]
-        return spread(state, _one_hot(dealt, tasks), self.participation, _chance(own, turn))
+        choice = np.zeros((2, clients, state.population.tasks))
+        if tasks:
+            frame, turn = divmod(state.round, tasks)
+            own = next_own(available)
+            subset = deal(clients, tasks, state.rng(Stream.DEAL, round=frame))
+            dealt = own[np.arange(clients), (subset + turn) % tasks]
+            choice[0][:, present], choice[1][:, present] = _one_hot(dealt, tasks), _chance(own, turn)
+        return spread(state, choice[0], self.participation, choice[1])
 
 
 def _one_hot(task: Ints, tasks: int) -> Floats:

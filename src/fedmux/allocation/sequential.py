@@ -1,5 +1,7 @@
 """One task at a time: the naive baseline of [P1] and [P2], everybody on one task for a block of rounds."""
 
+import numpy as np
+
 from fedmux.allocation.plan import Allocator, Probabilities, RoundState
 from fedmux.allocation.random import Participation, spread
 from fedmux.population import Floats
@@ -11,10 +13,11 @@ class SequentialAllocator(Allocator):
         self.block = block  # rounds for a task before the next one's turn; None: the run divided evenly
 
     def plan(self, state: RoundState) -> Probabilities:
-        tasks = state.population.tasks
-        block = self.block or -(-state.rounds // tasks)
-        task = state.round // block % tasks
-        choice: Floats = state.population.available.astype(float)
-        choice[:, :task] = 0
-        choice[:, task + 1 :] = 0
+        available = state.population.available
+        block = self.block or -(-state.rounds // state.population.tasks)
+        present = np.flatnonzero(available.any(0))  # tasks come and go
+        choice: Floats = np.zeros(available.shape)
+        if len(present):
+            task = present[state.round // block % len(present)]
+            choice[:, task] = available[:, task]
         return spread(state, choice, self.participation)

@@ -21,6 +21,7 @@ def task_accuracy(metrics: Metrics, title: str) -> alt.Chart:
         for entry in metrics
         if "accuracy" in entry
         for task, values in entry["tasks"].items()
+        if "accuracy" in values
     ]
     return _lines(rows, title, "task")
 

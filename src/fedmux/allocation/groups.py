@@ -1,0 +1,130 @@
+"""Groups of alike clients in rotation (MMFL-Group Sampling, [P3]): clustering, slots, rotation.
+
+C-step: clients report their losses for all models and are clustered by them. T-step: each model trains on
+one group at a time, and all groups meet all models within a cycle. Pure functions here; the allocator that
+keeps a cycle's state is in `group_allocator.py`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedmux.population import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Groups 0..L-1 over the clients given, numbered by their smallest member."""
+
+    label: Ints  # n
+    centroids: Floats  # L x columns, in the units of the losses
+    silhouette: float  # mean over clients; 0 where it is not defined
+
+
+def cluster(
+    losses: Floats, models: int, seed: int, *, most: int | None = None, scale: bool = False
+) -> Grouping:
+    """Group clients (rows) by their losses (columns, NaN where missing); [P3] C-step.
+
+    K-means with the number of groups, from max(models, 2) to `most` (default 2 models), chosen by the mean
+    silhouette; equal scores: fewer groups. Missing losses count as their column's mean. `scale` clusters
+    standardised columns, for models whose losses differ in size.
+    """
+    rng = np.random.default_rng(seed)
+    points = fill_missing(losses)
+    if scale:
+        points = (points - points.mean(0)) / np.where(points.std(0) > 0, points.std(0), 1.0)
+    distinct = len(np.unique(points, axis=0))
+    label, score = np.zeros(len(points), np.int64), 0.0
+    candidates = range(max(models, 2), min(most or 2 * models, distinct, len(points) - 1) + 1)
+    if candidates:
+        score = -np.inf
+        for number in candidates:
+            found, quality = _k_means(points, number, seed)
+            if quality > score + 1e-12:
+                label, score = found, quality
+    elif len(points) > 1:
+        number = min(distinct, len(points), models)
+        label = _k_means(points, number, seed)[0] if number > 1 else label
+        label = _halve(label, min(models, len(points)), rng)
+    label = number_by_smallest(label)
+    raw = fill_missing(losses)
+    centroids = np.stack([raw[label == group].mean(0) for group in range(label.max(initial=0) + 1)])
+    return Grouping(label, centroids, float(score))
+
+
+def fill_missing(losses: Floats) -> Floats:
+    """NaN replaced by the mean of its column over those that have one (0 without any)."""
+    known = ~np.isnan(losses)
+    total, count = np.where(known, losses, 0.0).sum(0), known.sum(0)
+    return np.where(known, losses, np.divide(total, count, out=np.zeros(len(total)), where=count > 0))
+
+
+def _k_means(points: Floats, number: int, seed: int) -> tuple[Ints, float]:
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import silhouette_score
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # sums in one order, so that a run can be repeated bit by bit
+        label = (
+            KMeans(number, n_init=10, random_state=seed % 2**32, tol=0).fit(points).labels_.astype(np.int64)
+        )
+    found = len(np.unique(label))
+    return label, float(silhouette_score(points, label)) if 1 < found < len(points) else -1.0
+
+
+def _halve(label: Ints, wanted: int, rng: np.random.Generator) -> Ints:
+    """Halve the largest group at random until there are enough: alike clients are interchangeable."""
+    label = number_by_smallest(label)
+    while (size := np.bincount(label)).max() > 1 and len(size) < wanted:
+        members = rng.permutation(np.flatnonzero(label == size.argmax()))
+        label[members[: len(members) // 2]] = len(size)
+    return label
+
+
+def number_by_smallest(label: Ints) -> Ints:
+    """Labels renumbered in the order in which they first appear."""
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    order = np.empty(len(first), np.int64)
+    order[np.argsort(first)] = np.arange(len(first))
+    return order[inverse]
+
+
+def slots(losses: Floats, groups: int) -> Ints:
+    """The model of each slot of a cycle (R = max(groups, models) of them).
+
+    One slot for each model; further groups get pseudo-models: the models again, the largest loss first
+    (ties: the lower index), round and round.
+    """
+    models = len(losses)
+    order = np.argsort(-losses, kind="stable")
+    extra = order[np.arange(max(groups - models, 0)) % models] if models else np.zeros(0, np.int64)
+    return np.concatenate([np.arange(models), extra])
+
+
+def rotation(slot_count: int, groups: int, step: int) -> Ints:
+    """The group of each slot in a step (0-based) of the cycle, -1: none.
+
+    Slot s works with position (s + 1 + step + 1) mod R. With fewer groups than slots, group j sits at
+    position floor(j R / L) and the other positions are empty, spread evenly.
+    """
+    at = np.full(slot_count, -1, np.int64)
+    at[np.arange(groups) * slot_count // max(groups, 1)] = np.arange(groups)
+    return at[(np.arange(slot_count) + step + 2) % slot_count]
+
+
+def nearest_group(losses: Floats, centroids: Floats) -> int | None:
+    """The group of a newcomer (columns, NaN where missing): the largest cosine similarity with a centroid.
+
+    With a single usable column, or a vector of zeros, cosine says nothing: there the nearest centroid. None
+    without any loss.
+    """
+    usable = ~np.isnan(losses) & ~np.isnan(centroids).any(0)
+    if not usable.any():
+        return None
+    vector, centres = losses[usable], centroids[:, usable]
+    lengths = np.linalg.norm(centres, axis=1) * np.linalg.norm(vector)
+    if usable.sum() == 1 or not lengths.any():
+        return int(np.argmin(np.linalg.norm(centres - vector, axis=1)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return int(np.argmax(np.where(lengths > 0, centres @ vector / lengths, -np.inf)))
