@@ -1,0 +1,266 @@
+"""Clients and tasks that come and go, under every method; absence; dropouts."""
+
+import numpy as np
+import pytest
+import torch
+
+import fedmux
+from conftest import files, population, round_state, table
+from fedmux.allocation.plan import Assignment
+from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns
+from fedmux.errors import FedmuxError, Interrupted
+from fedmux.experiment import Experiment
+from fedmux.flat import Model
+from fedmux.problems import validated
+from fedmux.training import Training
+from test_contract import METHODS, ONE_TASK, UNBIASED, step
+
+SCENARIO = {
+    "rounds": 9,
+    "event": [
+        {"round": 2, "join": 2},
+        {"round": 3, "leave": [0, 1], "join_tasks": ["c"]},
+        {"round": 4, "leave": 0.2},
+        {"round": 5, "join": [0]},
+        {"round": 6, "leave_tasks": ["a"]},
+        {"round": 7, "join": 1.0},
+    ],
+    "absence": {"kind": "random", "present": [0.6, 1.0]},
+    "dropout": {"rate": [0.0, 0.4], "correction": "known"},
+}
+
+
+def scenario(method: str, **changes) -> Experiment:
+    small = table(method=method, **SCENARIO)
+    small["population"]["start"] = 7
+    small["task"].append({**small["task"][0], "name": "c"})
+    if method in ONE_TASK:
+        small["task"] = small["task"][:1]
+        small["event"] = [{k: v for k, v in event.items() if "tasks" not in k} for event in small["event"]]
+    return validated(Experiment, small | changes, "test")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method, tmp_path, monkeypatch):
+    whole = fedmux.run(scenario(method), tmp_path / "whole")
+    jobs = whole.allocation
+    if method not in ONE_TASK:
+        assert not (jobs["task"][jobs["round"] < 3] == 2).any()  # task c has not joined
+        assert not (jobs["task"][jobs["round"] >= 6] == 0).any()  # task a has left
+    assert not np.isin(jobs["client"][(jobs["round"] >= 3) & (jobs["round"] < 5)], [0, 1]).any()
+    assert (jobs["client"][jobs["round"] == 1] < 7).all()
+    events = {entry["round"]: entry["events"] for entry in whole.metrics if "events" in entry}
+    assert events[2]["joined"] == [7, 8] and events[3]["left"] == [0, 1] and 0 in events[5]["joined"]
+    original = Training._round
+
+    def stops_in_round_six(self):
+        if self.rounds == 5:
+            raise Interrupted("here")
+        return original(self)
+
+    monkeypatch.setattr(Training, "_round", stops_in_round_six)
+    with pytest.raises(Interrupted):
+        fedmux.run(scenario(method), tmp_path / "parts")
+    monkeypatch.undo()
+    fedmux.resume(tmp_path / "parts")
+    assert files(tmp_path / "whole") == files(tmp_path / "parts")
+
+
+@pytest.mark.parametrize(("method", "options"), [v for v in UNBIASED if not v.values[1]])
+def test_the_step_stays_unbiased_after_joins_and_leaves_and_with_known_dropouts(method, options):
+    """The history is of a fleet in which some were absent; the target is that of those now present."""
+    tasks = 1 if method.name in ONE_TASK else 2
+    everyone = population(clients=9, tasks=tasks, seed=1)
+    rng = np.random.default_rng(3)
+    before = fedmux.Population(
+        everyone.capacity, everyone.sizes, everyone.eligible & (np.arange(9) < 6)[:, None]
+    )
+    now = fedmux.Population(
+        everyone.capacity, everyone.sizes, everyone.eligible & (np.arange(9) > 1)[:, None]
+    )
+    updates = rng.normal(1.0, 1.0, (9, tasks, 3)).astype(np.float32)
+    models = [Model(torch.zeros(3), torch.zeros(0, dtype=torch.float64)) for _ in range(tasks)]
+    allocator, aggregator = method().allocator(), method().aggregator()
+    for number in range(2):
+        state = round_state(before, round=number)
+        past = rng.normal(1.0, 1.0, updates.shape).astype(np.float32)
+        step(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
+    history = {name: value.clone() for name, value in aggregator.state().items()}
+    returns = Returns(Dropout(rate=(0.1, 0.5), correction="known"), 9, seed=0)
+    draws = 2500
+    steps = np.empty((draws, tasks, 3))
+    for draw in range(draws):
+        aggregator.restore(history)
+        state = round_state(now, round=2, seed=draw)
+        drawn = allocator.plan(state).draw(state.rng())
+        back = returns.draw(draw)[drawn.client]
+        after = step(aggregator, state, drawn.only(back, returns.correction()), models, updates)
+        steps[draw] = [-model.parameters.numpy() for model in after]
+    wanted = np.einsum("is,isp->sp", now.shares, updates)
+    error = steps.std(0) / np.sqrt(draws) + 1e-6
+    assert (np.abs(steps.mean(0) - wanted) < 4.5 * error).all()
+
+
+def presence(**changes) -> Presence:
+    settings = {
+        "clients": 20,
+        "tasks": ["a", "b"],
+        "seed": 0,
+        "start": 20,
+        "events": [],
+        "arrivals": None,
+        "departures": None,
+        "absence": None,
+    }
+    return Presence(**settings | changes)
+
+
+def test_events_happen_before_their_round_and_stay():
+    people = presence(
+        start=5,
+        events=[
+            Event(round=3, join=4, join_tasks=["b"]),
+            Event(round=4, leave=[0, 7]),
+            Event(round=6, leave=0.5, leave_tasks=["a"]),
+        ],
+    )
+    count = [int(people.at(number)[0].sum()) for number in range(7)]
+    assert count == [5, 5, 9, 7, 7, 3, 3]  # half of 7 rounds to 4
+    assert [people.at(number)[1].tolist() for number in (0, 1, 2, 5)] == [
+        [True, False],
+        [True, False],
+        [True, True],
+        [False, True],
+    ]
+    assert people.at(2)[0].tolist() == [True] * 9 + [False] * 11
+
+
+def test_presence_is_a_function_of_the_round_however_it_is_reached():
+    make = {"start": 6, "arrivals": Process(mean_wait=2.0, clients=2), "departures": Process(mean_wait=3.0)}
+    forward = presence(**make)
+    seen = [forward.at(number)[0].copy() for number in range(30)]
+    for number in (29, 3, 17, 0):
+        assert (presence(**make).at(number)[0] == seen[number]).all()
+        assert (forward.at(number)[0] == seen[number]).all()
+
+
+def test_arrivals_come_at_the_rate_that_was_asked_for():
+    people = presence(clients=10_000, start=1, arrivals=Process(mean_wait=0.5, clients=3))
+    joined = people.at(999)[0].sum() - 1
+    assert joined == pytest.approx(1000 / 0.5 * 3, rel=4.5 / np.sqrt(2000))
+
+
+def test_absence_at_random_and_in_cycles_keeps_its_share():
+    away = presence(clients=500, start=500, absence=Absence(kind="random", present=0.7))
+    share = np.mean([away.at(number)[0].mean() for number in range(50)])
+    assert share == pytest.approx(0.7, abs=4.5 * np.sqrt(0.21 / 25_000))
+    cycle = presence(clients=500, start=500, absence=Absence(kind="cycle", present=0.5, period=10))
+    days = np.array([cycle.at(number)[0] for number in range(30)])
+    assert (days[:10] == days[10:20]).all() and (days.sum(0) == 15).all()
+    assert len(np.unique(days[:10], axis=1).T) > 5  # phases differ
+
+
+def test_absence_follows_a_file(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("client,first,last\n0,1,3\n2,2,2\n0,6,6\n")
+    people = presence(clients=3, absence=Absence(kind="file", file=str(path)))
+    seen = [people.at(number)[0].tolist() for number in range(6)]
+    assert [row[0] for row in seen] == [True, True, True, False, False, True]
+    assert [row[2] for row in seen] == [False, True, False, False, False, False]
+    assert not any(row[1] for row in seen)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("client,first\n0,1\n", "needs the columns client, first, last"),
+        ("client,first,last\n0,one,3\n", "line 2: should hold three whole numbers"),
+        ("client,first,last\n9,1,3\n", r"line 2: client must be 0\.\.2"),
+        ("client,first,last\n1,4,3\n", "first at most last"),
+    ],
+)
+def test_a_trace_that_makes_no_sense_is_refused(tmp_path, text, says):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(FedmuxError, match=says):
+        presence(clients=3, absence=Absence(kind="file", file=str(path)))
+
+
+def test_a_return_probability_is_learned():
+    returns = Returns(Dropout(rate=(0.0, 0.6), correction="estimated"), 30, seed=1)
+    assert (returns.correction() == 1).all()  # before anything is known
+    everyone = np.arange(30)
+    for number in range(2000):
+        returns.learn(everyone, returns.draw(number))
+    assert returns.correction() == pytest.approx(returns.probability, abs=0.06)
+    again = Returns(Dropout(rate=(0.0, 0.6), correction="estimated"), 30, seed=1)
+    again.restore(returns.state())
+    assert (again.correction() == returns.correction()).all()
+
+
+def test_without_correction_the_loss_is_reported(tmp_path):
+    small = table(method="random", rounds=6, dropout={"rate": 0.5})
+    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    jobs = run.allocation
+    dropped = int((jobs["weight"] == 0).sum())
+    assert 0 < dropped < len(jobs)
+    assert run.summary["dropped"] == dropped == sum(entry.get("dropped", 0) for entry in run.metrics)
+    assert run.summary["totals"]["uploads"] == len(jobs) - dropped
+
+
+def test_a_task_whose_last_client_leaves_pauses_and_goes_on(tmp_path, capsys):
+    small = table(method="mmfl-lvr", rounds=6)
+    small["population"] |= {"clients": 3, "processors": 1, "availability": 1.0}
+    small["event"] = [{"round": 3, "leave": [0, 1, 2]}, {"round": 5, "join": 3}]
+    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    told = capsys.readouterr().out
+    assert 'round 3: task "a" pauses' in told and 'round 5: task "a" goes on' in told
+    assert told.count("pauses") == 2
+    jobs = {entry["round"]: sum(t["jobs"] for t in entry["tasks"].values()) for entry in run.metrics[1:]}
+    assert jobs[3] == jobs[4] == 0 and sum(jobs.values()) > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_fleet_that_is_empty_for_a_while_harms_no_method(method, tmp_path):
+    small = table(method=method, rounds=4, event=[{"round": 2, "leave": 1.0}, {"round": 4, "join": 1.0}])
+    if method in ONE_TASK:
+        small["task"] = small["task"][:1]
+    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    assert not np.isin(run.allocation["round"], [2, 3]).any()
+    assert np.isfinite(run.summary["accuracy"]["mean"])
+
+
+def test_a_task_that_joins_with_no_client_waits(tmp_path):
+    small = table(
+        rounds=4, event=[{"round": 2, "leave": 1.0, "join_tasks": ["b"]}, {"round": 4, "join": 1.0}]
+    )
+    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    assert set(run.allocation["round"][run.allocation["task"] == 1]) <= {4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"event": [{"round": 2, "join_tasks": ["zzz"]}]}, 'there is no task "zzz"'),
+        ({"event": [{"round": 0}]}, "greater than or equal to 1"),
+        ({"event": [{"round": 2, "join": -1}]}, "a number of clients"),
+        ({"event": [{"round": 2, "leave": 1.5}]}, "above 0 and at most 1"),
+        ({"event": [{"round": 2, "leave": [99]}]}, r"clients are 0\.\.11"),
+        ({"absence": {"kind": "random", "present": [0.9, 0.1]}}, "lower end first"),
+        ({"absence": {"kind": "file"}}, "file goes with kind"),
+        ({"dropout": {"rate": 1.0}}, "below 1"),
+        ({"arrivals": {"mean_wait": 0}}, "greater than 0"),
+        ({"population": {"clients": 3, "start": 4}}, "start must be at most clients = 3"),
+    ],
+)
+def test_dynamics_that_make_no_sense_are_refused(changes, says):
+    with pytest.raises(FedmuxError, match=says):
+        validated(Experiment, table(**changes), "test")
+
+
+def test_jobs_of_those_who_return_keep_their_expectation():
+    jobs = Assignment(
+        np.array([0, 1]), np.array([0, 0]), np.array([1, 2]), np.array([0.5, 0.5]), np.array([0.5, 1.0])
+    )
+    left = jobs.only(np.array([False, True]), np.array([0.9, 0.8]))
+    assert (left.client.tolist(), left.count.tolist(), left.expected.tolist()) == ([1], [2], [0.8])
