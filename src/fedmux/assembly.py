@@ -281,6 +281,8 @@ def _try_out(task: Task) -> None:
         with torch.no_grad():
             outputs = task.module(x)
             values = task.loss(outputs, y), task.metric(outputs, y)
+    except FedmuxError:  # says itself what does not fit
+        raise
     except Exception as error:  # whatever a user's module raises is the message
         reason = str(error).strip().splitlines()[0]
         raise FedmuxError(

@@ -68,7 +68,7 @@ def run(
     described = Experiment.read(experiment, overrides or [])
     folder = Path(output or described.output.folder or default_folder(described.name))
     with RoundProgress(described.rounds, quiet=quiet or as_json) as progress:
-        finished = run(described, folder, observers=[progress])
+        finished = run(described, folder, observers=[progress], notice=_notice)
     _finish(finished, quiet, as_json)
 
 

@@ -124,7 +124,11 @@ ARRAYS = "<arrays>"  # stands in a run folder for data that has no name
 
 
 def _rate(value: Any) -> Any:
-    return {"initial": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"initial": value}
+    if not isinstance(value, dict | LearningRate):
+        raise ValueError("should be a number, or a table with initial and schedule")
+    return value
 
 
 def _data(value: Any) -> Any:

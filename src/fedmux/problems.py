@@ -149,7 +149,7 @@ def _path(
     value = table  # at this place; the table itself is not always known
     for position, part in enumerate(location):
         if len(kinds) > 1:  # a union of models: the tag comes first
-            kinds = [one for one in kinds if one.model_fields["kind"].default == part]
+            kinds = [one for one in kinds if part in _tags(one)] or kinds
             continue
         fields = [
             field for one in kinds for name, field in one.model_fields.items() if part in (name, field.alias)
@@ -185,6 +185,12 @@ def _place(path: list[str | int], table: Any) -> tuple[str, str]:
     if len(words) > 1 and not prefix:
         return f"[{'.'.join(words[:-1])}] ", words[-1]
     return prefix, ".".join(words)
+
+
+def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
+    """What a place calls this model among others."""
+    kind = model.model_fields.get("kind")
+    return (model.__name__, kind.default if kind else None)
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -34,13 +34,17 @@ Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
 
 
 def run(
-    experiment: Experiment, folder: str | Path | None = None, *, observers: Sequence[Observer] = ()
+    experiment: Experiment,
+    folder: str | Path | None = None,
+    *,
+    observers: Sequence[Observer] = (),
+    notice: Callable[[str], None] = print,
 ) -> Run:
     """Train an experiment from its first round. Returns the finished run; its folder holds everything."""
     setting = assemble(experiment)
     output = Path(folder or experiment.output.folder or default_folder(experiment.name))
     record = RunFolder.create(output, experiment.table())
-    return _train(experiment, setting, record, observers)
+    return _train(experiment, setting, record, observers, notice)
 
 
 def resume(
@@ -281,7 +285,8 @@ class Training:
             for s, task in enumerate(self.tasks):
                 if running[s]:
                     metrics["tasks"][task.name]["clients"] = client_distribution(clients[:, s])
-        metrics["accuracy"] = across_tasks(scores.accuracy[running])
+        if running.any():
+            metrics["accuracy"] = across_tasks(scores.accuracy[running])
         target = self.experiment.stop.accuracy
         if target is not None and self.rounds:
             self.stopped = bool((self.fleet.evaluate(self.models, "validation").accuracy >= target).all())

@@ -6,6 +6,7 @@ O(changed), so that sum_i d_is h_is = R_s / sum_j n_js costs nothing; clients th
 their data only move R.
 """
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -116,7 +117,7 @@ class ClientStore:
         path = self.scratch / f"store-{task}.bin"
         needed = rows * size * self.dtype.itemsize
         with path.open("ab") as file:  # torch.from_file would extend it too, but spoils the first byte
-            file.truncate(max(needed, file.tell()))
+            os.posix_fallocate(file.fileno(), 0, needed)  # a full disk is an error here, not a SIGBUS later
         return torch.from_file(str(path), shared=True, size=rows * size, dtype=self.dtype).view(rows, size)
 
     def bytes(self, task: int) -> int:
