@@ -146,11 +146,6 @@ def _serve() -> None:
     import sklearn.datasets  # noqa: F401
     import torch
 
-    import fedmux.cli
-    import fedmux.comparison
-    import fedmux.report.charts
-    import fedmux.terminal
-    import fedmux.training  # noqa: F401
     from fedmux.data import embedded
     from fedmux.methods import registry
 

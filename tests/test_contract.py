@@ -15,7 +15,8 @@ from fedmux.experiment import Experiment
 from fedmux.flat import Model
 from fedmux.methods import Method, registry
 from fedmux.problems import validated
-from fedmux.training import Training, resume, run
+from fedmux.session import resume, run
+from fedmux.training import Training
 
 CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a plan or a step is
     "participation": [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedmux.methods import Method, register
     from fedmux.population import Population
     from fedmux.record import Run
-    from fedmux.training import resume, run
+    from fedmux.session import resume, run
 
 _HOME = {
     "Aggregator": "aggregation",
@@ -43,8 +43,8 @@ _HOME = {
     "register": "methods",
     "Population": "population",
     "Run": "record",
-    "resume": "training",
-    "run": "training",
+    "resume": "session",
+    "run": "session",
 }
 
 __all__ = [

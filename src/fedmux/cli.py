@@ -62,8 +62,8 @@ def run(
 ) -> None:
     """Train an experiment."""
     from fedmux.experiment import Experiment
+    from fedmux.session import default_folder, run
     from fedmux.terminal import RoundProgress
-    from fedmux.training import default_folder, run
 
     described = Experiment.read(experiment, overrides or [])
     folder = Path(output or described.output.folder or default_folder(described.name))
@@ -87,8 +87,8 @@ def resume(
         return
     from fedmux.experiment import Experiment
     from fedmux.record import Run
+    from fedmux.session import resume
     from fedmux.terminal import RoundProgress
-    from fedmux.training import resume
 
     run = Run(folder)
     if not run.finished:
@@ -116,7 +116,7 @@ def compare(
     """Train methods x seeds (x varied keys) from one file; skips what is done, ends with a table."""
     from fedmux.comparison import Comparison, Design, parse_seeds
     from fedmux.problems import read_toml
-    from fedmux.training import default_folder
+    from fedmux.session import default_folder
 
     design = Design.make(
         read_toml(experiment, overrides or []),

@@ -1,14 +1,9 @@
-"""The round, the same for every method and every fleet; and the run around it."""
+"""The round, the same for every method and every fleet, and the state that goes from one to the next."""
 
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,89 +12,19 @@ from torch import Tensor
 
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import check
-from fedmux.assembly import Setting, assemble
+from fedmux.assembly import Setting
 from fedmux.dynamics import Returns
-from fedmux.errors import FedmuxError, Interrupted
+from fedmux.errors import Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.population import Bools, Ints
-from fedmux.problems import validated
 from fedmux.randomness import Stream
 from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
 from fedmux.summary import across_tasks, client_distribution, summarise
 
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports
 Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
-
-
-def run(
-    experiment: Experiment,
-    folder: str | Path | None = None,
-    *,
-    observers: Sequence[Observer] = (),
-    notice: Callable[[str], None] = print,
-) -> Run:
-    """Train an experiment from its first round. Returns the finished run; its folder holds everything."""
-    setting = assemble(experiment)
-    output = Path(folder or experiment.output.folder or default_folder(experiment.name))
-    record = RunFolder.create(output, experiment.table())
-    return _train(experiment, setting, record, observers, notice)
-
-
-def resume(
-    folder: str | Path,
-    *,
-    experiment: Experiment | None = None,
-    observers: Sequence[Observer] = (),
-    notice: Callable[[str], None] = print,
-) -> Run:
-    """Continue a run from its newest sound checkpoint; ends bit-identical to the uninterrupted run.
-
-    An experiment whose data was given as arrays cannot be read back from the folder: pass it again.
-    """
-    existing = Run(folder)
-    if existing.finished:
-        return existing
-    experiment = experiment or validated(Experiment, existing.table, str(existing.path / "experiment.toml"))
-    if experiment.table() != existing.table:
-        raise FedmuxError(f"{folder}: was started with another experiment; start a new run with another -o")
-    setting = assemble(experiment)
-    record = RunFolder(existing.path)
-    record.lock()
-    return _train(experiment, setting, record, observers, notice)
-
-
-def default_folder(name: str) -> Path:
-    """runs/<name>-<time>, with a number behind it where that exists."""
-    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    candidates = (base.with_name(base.name + f"-{number}" * (number > 1)) for number in range(1, 1000))
-    return next(path for path in candidates if not path.exists())
-
-
-def _train(
-    experiment: Experiment,
-    setting: Setting,
-    record: RunFolder,
-    observers: Sequence[Observer],
-    notice: Callable[[str], None] = print,
-) -> Run:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two OpenMP threads collapse on a busy machine, and results stay reproducible
-    try:
-        with _interruptible() as interrupted:
-            training = Training(experiment, setting, record, observers)
-            training.start(notice)
-            training.loop(interrupted)
-    except OSError as error:
-        raise FedmuxError(
-            f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
-            f"checkpoint is lost: make room and `fedmux resume {record.path}`"
-        ) from None
-    finally:
-        torch.set_num_threads(threads)
-        record.close()
-    return Run(record.path)
 
 
 class Training:
@@ -332,25 +257,3 @@ class Training:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C (and SIGTERM) lets the round finish; a second one stops at once. Elsewhere than in the main
-    thread signals cannot be caught: there the last checkpoint is what remains."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def ask(number: int, frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
