@@ -1,0 +1,182 @@
+"""The store of one vector a client: its sum stays what it should be while clients come, change and go."""
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import population, round_state
+from fedmux.aggregation import store
+from fedmux.aggregation.store import ClientStore
+from fedmux.population import Population
+from stepping import zero_models
+
+SIZE = 7
+PRECISION = [("float32", 2**-24), ("bfloat16", 2**-8)]  # largest relative rounding
+
+
+def begun(people: Population, precision="float32", storage="memory", folder=None) -> ClientStore:
+    kept = ClientStore(precision, storage)
+    kept.scratch = folder
+    kept.begin(round_state(people), zero_models(people.tasks, SIZE))
+    return kept
+
+
+def put(kept: ClientStore, people: Population, task: int, clients: np.ndarray, values: np.ndarray) -> None:
+    before = kept.get(task, clients)
+    kept.put(task, clients, torch.from_numpy(values), people.sizes[clients, task], before)
+
+
+def recomputed(kept: ClientStore, people: Population, task: int) -> np.ndarray:
+    """sum_i d_i h_i from what is stored, client by client."""
+    vectors = kept.get(task, np.arange(people.clients)).double().numpy()
+    return people.shares[:, task] @ vectors
+
+
+def changed(people: Population, rng: np.random.Generator) -> Population:
+    """Some clients leave or come back, some get other data; every task keeps somebody."""
+    eligible = people.eligible ^ (rng.random(people.eligible.shape) < 0.1)
+    eligible[:2] = True
+    sizes = np.where(
+        rng.random(people.sizes.shape) < 0.1, rng.integers(1, 40, people.sizes.shape), people.sizes
+    )
+    return Population(people.capacity, sizes, eligible)
+
+
+def busy(kept: ClientStore, rounds: int, seed: int = 0) -> Population:
+    """Rounds in which clients send while the population changes and, half way, grows."""
+    rng = np.random.default_rng(seed)
+    people = population(12, 2, seed)
+    people = Population(np.maximum(people.capacity, 1), people.sizes, people.eligible)
+    for number in range(rounds):
+        people = changed(people, rng)
+        if number == rounds // 2:
+            more = population(5, 2, seed + 1)
+            parts = ("capacity", "sizes", "eligible")
+            people = Population(*(np.concatenate([getattr(people, p), getattr(more, p)]) for p in parts))
+        kept.begin(round_state(people, round=number), zero_models(2, SIZE))
+        for task in range(2):
+            able = np.flatnonzero(people.available[:, task])
+            clients = np.sort(rng.choice(able, min(3, len(able)), replace=False))
+            put(kept, people, task, clients, rng.normal(0, 3, (len(clients), SIZE)))
+    return people
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_the_running_sum_is_that_of_what_is_stored_after_many_rounds_of_change(precision, storage, tmp_path):
+    kept = ClientStore(precision, storage)
+    kept.scratch = tmp_path / "scratch"
+    people = busy(kept, 200)
+    for task in range(2):
+        wanted = recomputed(kept, people, task)
+        assert np.linalg.norm(wanted) > 0.1
+        error = np.linalg.norm(kept.mean(task).numpy() - wanted) / np.linalg.norm(wanted)
+        assert error < 1e-6
+        weights = np.random.default_rng(1).uniform(0, 1, people.clients)
+        every = kept.get(task, np.arange(people.clients)).double().numpy()
+        assert kept.weighted(task, weights).numpy() == pytest.approx(weights @ every, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_memory_and_disk_hold_the_same(precision, tmp_path):
+    stores = [ClientStore(precision, storage) for storage in ("memory", "disk")]
+    stores[1].scratch = tmp_path / "scratch"
+    for kept in stores:
+        people = busy(kept, 60)
+    everybody = np.arange(people.clients)
+    for task in range(2):
+        assert torch.equal(*(kept.get(task, everybody) for kept in stores))
+        assert torch.equal(*(kept.mean(task) for kept in stores))
+        assert stores[0].bytes(task) == stores[1].bytes(task)
+    assert {path.name for path in (tmp_path / "scratch").iterdir()} == {"store-0.bin", "store-1.bin"}
+
+
+@pytest.mark.parametrize(("precision", "rounding"), PRECISION)
+def test_what_was_put_comes_back_within_its_precision_and_nobody_else_is_touched(precision, rounding):
+    people = population(10, 2)
+    kept = begun(people, precision)
+    values = np.random.default_rng(0).normal(0, 5, (3, SIZE))
+    clients = np.flatnonzero(people.available[:, 1])[:3]
+    put(kept, people, 1, clients, values)
+    assert kept.get(1, clients[::-1]).numpy() == pytest.approx(values[::-1], rel=rounding)
+    others = np.setdiff1d(np.arange(10), clients)
+    assert not kept.get(1, others).any() and not kept.get(0, np.arange(10)).any()
+    put(kept, people, 1, clients[1:2], values[:1])  # replaces
+    assert kept.get(1, clients[:2]).numpy() == pytest.approx(values[[0, 0]], rel=rounding)
+
+
+def test_only_clients_seen_take_room_and_room_doubles():
+    people = Population(np.ones(100, int), np.full((100, 1), 3), np.ones((100, 1), bool))
+    for precision, width in (("float32", 4), ("bfloat16", 2)):
+        kept = begun(people, precision)
+        assert kept.bytes(0) == 8 * SIZE and kept.rows[0].numel() == 0  # the sum alone
+        room = []
+        for number in range(40):
+            put(kept, people, 0, np.array([number]), np.full((1, SIZE), number + 1.0))
+            assert kept.bytes(0) == (number + 1) * SIZE * width + 8 * SIZE
+            room.append(len(kept.rows[0]))
+        put(kept, people, 0, np.array([7]), np.full((1, SIZE), 8.0))  # seen before
+        assert kept.bytes(0) == 40 * SIZE * width + 8 * SIZE
+        assert sorted(set(room)) == [8, 16, 32, 64]
+        assert kept.get(0, np.arange(41))[:, 0].tolist() == [*range(1, 41), 0]
+
+
+def test_a_client_that_leaves_counts_no_more_and_again_when_it_returns():
+    everybody = Population(np.ones(3, int), np.array([[10], [20], [70]]), np.ones((3, 1), bool))
+    gone = Population(everybody.capacity, everybody.sizes, np.array([[True], [False], [True]]))
+    kept = begun(everybody)
+    put(kept, everybody, 0, np.array([0, 1]), np.array([[1.0] * SIZE, [5.0] * SIZE]))
+    models = zero_models(1, SIZE)
+    for number, (people, wanted) in enumerate([(everybody, 1.1), (gone, 10 / 80), (everybody, 1.1)]):
+        kept.begin(round_state(people, round=number), models)
+        assert kept.mean(0).numpy() == pytest.approx(wanted)
+    assert kept.get(0, np.array([1]))[0, 0] == 5
+
+
+def test_a_refresh_removes_drift_and_changes_nothing_else(monkeypatch):
+    monkeypatch.setattr(store, "REFRESH", 10)
+    refreshed, plain = ClientStore("float32", "memory"), ClientStore("float32", "memory")
+    people = busy(refreshed, 35)
+    monkeypatch.setattr(store, "REFRESH", 10**6)
+    busy(plain, 35)
+    for task in range(2):
+        assert refreshed.sums[task].numpy() == pytest.approx(plain.sums[task].numpy(), rel=1e-9)
+        wanted = recomputed(refreshed, people, task)
+        refreshed.sums[task] += 1.0  # drift, as if by rounding
+        assert np.abs(refreshed.mean(task).numpy() - wanted).max() > 1e-3
+    monkeypatch.setattr(store, "REFRESH", 10)
+    for number, drifted in ((38, True), (39, False)):
+        refreshed.begin(round_state(people, round=number), zero_models(2, SIZE))
+        for task in range(2):
+            wanted = recomputed(refreshed, people, task)
+            assert (np.abs(refreshed.mean(task).numpy() - wanted).max() > 1e-3) == drifted
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_a_restored_store_goes_on_like_the_one_it_was_taken_from(precision, storage, tmp_path):
+    kept, copy = (ClientStore(precision, storage) for _ in range(2))
+    kept.scratch, copy.scratch = tmp_path / "a", tmp_path / "b"
+    assert kept.state()["row"].shape == (0, 0)
+    people = busy(kept, 30)
+    copy.restore({name: value.clone() for name, value in kept.state().items()})
+    rng = np.random.default_rng(9)
+    for number in range(30, 34):
+        people = changed(people, rng)
+        able = np.flatnonzero(people.available[:, 0])[:4]
+        values = rng.normal(0, 1, (len(able), SIZE))
+        for each in (kept, copy):
+            each.begin(round_state(people, round=number), zero_models(2, SIZE))
+            put(each, people, 0, able, values)
+    for task in range(2):
+        assert torch.equal(copy.mean(task), kept.mean(task))
+        assert torch.equal(*(each.get(task, np.arange(people.clients)) for each in (kept, copy)))
+        assert copy.bytes(task) == kept.bytes(task)
+
+
+def test_restoring_nothing_is_a_fresh_store():
+    fresh = ClientStore("float32", "memory")
+    fresh.restore({})
+    people = population(4, 2)
+    fresh.begin(round_state(people), zero_models(2, SIZE))
+    assert not fresh.mean(0).any() and not fresh.weighted(0, np.ones(4)).any()
