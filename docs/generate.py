@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from fedmux import dynamics
 from fedmux import experiment as schema
 from fedmux.data.partition import Partition
 from fedmux.data.sizes import TwoLevels
 from fedmux.methods import Method, registry
+from fedmux.recruitment.bids import BidLaw
 from fedmux.tasks.registry import MODULES
 
 TARGET = Path(__file__).with_name("experiment-file.md")
@@ -51,9 +53,16 @@ EXAMPLES = {
     "evaluation": "every = 5\nsamples = 2000\nthresholds = [0.5, 0.8]",
     "stop": "accuracy = 0.85",
     "output": 'folder = "runs/first"\ncheckpoint_every = 10',
+    "event": "round = 30\njoin = 6\nleave = [0, 1]",
+    "arrivals": "mean_wait = 10.0\nclients = 3",
+    "departures": "mean_wait = 20.0",
+    "absence": 'kind = "cycle"\npresent = [0.3, 0.9]\nperiod = 24',
+    "dropout": 'rate = [0.0, 0.4]\ncorrection = "known"',
+    "recruitment": 'mechanism = "max-min-fair"\nbudget = 30\nbids = {kind = "uniform"}',
     "compare": 'methods = ["full", {name = "random", participation = "clients", label = "by client"}]\n'
     'seeds = [0, 1, 2]\nbaseline = "full"',
 }
+BIDS = {"mean": 0.2, "std": 0.2, "rate": 2.0}
 REQUIRED = {"share": 0.3, "classes": 2, "alpha": 0.5, "clusters": 4, "consistent": True}  # of partitions
 
 
@@ -138,6 +147,17 @@ def page() -> str:
     add("sizes", TwoLevels, SIZES, heading="### `{}` of a partition", start="partition = ")
     for key in ("evaluation", "stop", "output"):
         add(key, schema.Experiment.model_fields[key].annotation)
+    add("event", dynamics.Event, heading="## `[[{}]]`", start="[[{}]]\n")
+    add("arrivals", dynamics.Process)
+    add("departures", dynamics.Process, "The same keys as `[arrivals]`, for clients that leave.")
+    add("absence", dynamics.Absence)
+    add("dropout", dynamics.Dropout)
+    add("recruitment", schema.RecruitmentSettings)
+    for law in get_args(get_args(BidLaw)[0]):
+        name = law.model_fields["kind"].default
+        required = {key: BIDS[key] for key, field in law.model_fields.items() if field.is_required()}
+        example = f'mechanism = "budget-fair"\nbudget = 30\nbids = {toml({"kind": name, **required})}'
+        parts += section(f"### `{name}` bids", law, f"[recruitment]\n{example}")
     add("compare", schema.Comparison, COMPARE)
     parts += ["## Methods", *(part for item in registry().items() for part in method(*item))]
     return "\n\n".join(parts) + "\n"

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from fedmux.allocation.plan import Budget, RoundState, Signals
 from fedmux.population import Population
 
 torch.set_num_threads(1)
+settings.register_profile("fedmux", deadline=None)  # a deadline would be a test of the machine's load
+settings.load_profile("fedmux")
 
 
 @pytest.fixture(autouse=True)

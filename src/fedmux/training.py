@@ -54,6 +54,11 @@ class Training:
         for line in damaged:
             notice(f"{line}; going back to {f'round {checkpoint.rounds}' if checkpoint else 'the start'}")
         self.record.open_logs(lengths)
+        jobs, processors = self.experiment.population.jobs, self.population.total_processors
+        if jobs is not None and jobs > processors and all(task.cost == 1 for task in self.experiment.tasks):
+            notice(
+                f"population.jobs = {jobs:g} is more than the {processors} processors there are: all train"
+            )
         if checkpoint is None:
             metrics: dict[str, Any] = {"round": 0, "seconds": 0.0, "tasks": {}}
             self._evaluate(metrics)

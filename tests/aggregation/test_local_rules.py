@@ -183,4 +183,8 @@ def test_updates_made_for_a_signal_are_those_that_are_sent(keep, monkeypatch):
     (chunk,) = fleet.train([model], EVERYBODY, 0)
     assert chunk.parameters.norm(dim=1).double().numpy() == pytest.approx(report.norms[:, 0], rel=1e-6)
     assert trained == ([0, 1, 2] if keep else [0, 1, 2, 0, 1, 2])
+    fleet.signals([model], {"norm"}, 0, np.ones((3, 1), bool), None)
     assert not list(fleet.train([model], NOBODY, 0))
+    (later,) = fleet.train([model], EVERYBODY, 1)  # what nobody sent is not sent in another round
+    (fresh,) = SimulatedFleet([make_task()], seed=2).train([model], EVERYBODY, 1)
+    assert torch.equal(later.parameters, fresh.parameters)
