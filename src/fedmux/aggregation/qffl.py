@@ -40,6 +40,8 @@ class QFair(Aggregator):
         """phi."""
         if self._total[task] == 0:
             return 0.0
+        if self.q == 0:
+            return 1.0
         loss = self._sum[task] / self._total[task]
         move = self.q * float(self.inner.step(task).double().square().sum()) / self._rates[task]
         return loss / (loss + move) if loss + move > 0 else 0.0

@@ -7,9 +7,11 @@ sign. The dual has S unknowns: for given lambda every row is solved exactly (`fi
 found by damped Newton steps on the concave dual, whose gradient is sum_i B_i p_is - m_s.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from fedmux.allocation.costs import fill_rows
 from fedmux.allocation.fair import Measure, fair_shares, global_loss
@@ -19,6 +21,7 @@ from fedmux.allocation.targets import feasible_targets
 from fedmux.population import Bools, Floats, Ints
 
 SMALLEST_SCORE = 1e-5  # of the largest score: beyond this range the solver's digits run out
+CLOSE_ENOUGH = 1e-7  # relative distance from a target
 
 
 def fair_probabilities(
@@ -53,75 +56,153 @@ def fair_probabilities(
     return probability
 
 
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """The dual at some prices."""
+
+    price: Floats  # S: lambda
+    p: Floats  # N x S
+    level: Floats  # N x S: lambda_s + mu_i
+    gap: Floats  # S: sum_i B_i p_is - m_s, the gradient
+    value: float
+    worst: float  # the largest relative distance from a target
+
+
 class _Dual:
     def __init__(self, scores: Floats, capacity: Floats, targets: Floats) -> None:
         self.u, self.b, self.m = scores, capacity, targets
 
     def solve(self) -> Floats:
         # Exact if nobody is saturated, and an upper bound of the solution otherwise.
-        price = (self.b @ self.u / self.m) ** 2
-        p, level = fill_rows(self.u, price)
-        best, worst, stalled = p, self._worst(p), 0
+        best = here = self._at((self.b @ self.u / self.m) ** 2)
+        stalled = 0
         for _ in range(200):
-            if worst < 1e-12 or (worst < 1e-9 and stalled > 3):  # the last digits cannot always be had
+            if best.worst < (1e-12 if stalled < 3 else 1e-9 if stalled < 12 else 1e-5):
                 break
-            served = self.b @ p
-            hessian, scale = self._hessian(p, level)
-            # Newton on (served / m)^-2 = 1, exact in one step while nobody is saturated; then the plain one.
-            aims = (self.m * ((served / self.m) ** 3 - served / self.m) / 2, served - self.m)
-            steps = [np.linalg.solve(hessian, aim / scale) / scale for aim in aims]
-            step = next((step for step in steps if step @ (served - self.m) > 0), steps[-1])
-            price, p, level = self._search(price, step, p)
+            before, here = here, self._next(here)
+            if here is before:
+                break
             stalled += 1
-            if self._worst(p) < worst:
-                best, worst, stalled = p, self._worst(p), 0
-        if worst > 1e-7:
+            if here.worst < best.worst:
+                best, stalled = here, 0
+        p, worst = self._polished(best) if 1e-9 < best.worst < 1e-4 else (best.p, best.worst)
+        if worst > CLOSE_ENOUGH:
             raise ValueError(
                 f"the targets cannot be met (off by {worst:.2%}): they ask for {self.m.sum():g} jobs of "
                 f"{self.b.sum():g} processors; lower them with feasible_targets"
             )
+        return p
+
+    def _polished(self, found: _Point) -> tuple[Floats, float]:
+        """Nearly everybody saturated and scores far apart: prices lie so close together that their digits run
+        out. Scaling columns to the targets and rows to 1 in turn meets the targets; so small a change costs
+        nothing, since the variance is flat at its minimum."""
+        p, best = found.p, (found.p, found.worst)
+        for _ in range(200):
+            p = p * (self.m / (self.b @ p))
+            p = p / np.maximum(p.sum(1, keepdims=True), 1.0)
+            worst = float(np.abs(self.b @ p / self.m - 1).max())
+            if worst < best[1]:
+                best = p, worst
+            if worst < 1e-10:
+                break
         return best
 
-    def _search(self, price: Floats, step: Floats, p: Floats) -> tuple[Floats, Floats, Floats]:
+    def _at(self, price: Floats) -> _Point:
+        p, level = fill_rows(self.u, price)
+        gap = self.b @ p - self.m
+        cost = np.divide(self.u**2, p, out=np.zeros(p.shape), where=self.u > 0).sum(1)
+        worst = float(np.abs(gap / self.m).max())
+        return _Point(price, p, level, gap, float(self.b @ cost + price @ gap), worst)
+
+    def _next(self, here: _Point) -> _Point:
+        """Where a Newton step leads: on (served / m)^-2 = 1, exact at once while nobody is saturated; or, if
+        that falls short, the plain one."""
+        links, excess = self._hessian(here)
+        _, label = connected_components(links > 0, directed=False)
+        closed = [label == part for part in range(label.max() + 1) if not excess[label == part].any()]
+        shift = self._shift(here, closed)
+        if shift.any():
+            return self._search(here, shift)[1]
+        served = here.gap / self.m + 1
+        best = here
+        for aim in (self.m * (served**3 - served) / 2, here.gap.copy()):
+            for tasks in closed:  # what they get in all cannot change
+                aim[tasks] -= self.m[tasks] * (aim[tasks].sum() / self.m[tasks].sum())
+            step = _solve(links, excess, aim)
+            if step @ here.gap > 0:
+                length, there = self._search(here, step)
+                if best is here or there.value > best.value:
+                    best = there
+                if length > 0.1:
+                    break
+        return best
+
+    def _search(self, here: _Point, step: Floats) -> tuple[float, _Point]:
         """Along a step until the slope of the dual has halved: it is concave, so the slope only falls.
 
         Beyond the top the dual must have grown as well: steps that fall back could go round in a circle.
         """
-        start, slope = self._value(price, p), float(step @ (self.b @ p - self.m))
+        slope = float(step @ here.gap)
         low, high, t = 0.0, np.inf, 1.0
         for _ in range(60):
-            p, level = fill_rows(self.u, price + t * step)
-            here = float((self.b @ p - self.m) @ step)
-            if abs(here) <= 0.5 * slope and (here >= 0 or self._value(price + t * step, p) >= start):
+            there = self._at(here.price + t * step)
+            rest = float(step @ there.gap)
+            if abs(rest) <= 0.5 * slope and (rest >= 0 or there.value >= here.value):
                 break
-            if here > 0:
+            if rest > 0:
                 low = t
             else:
                 high = t
             t = 4 * t if np.isinf(high) else t / 8 if low == 0 else (low + high) / 2
-        return price + t * step, p, level
+        return t, there
 
-    def _value(self, price: Floats, p: Floats) -> float:
-        """Of the dual: sum_i B_i sum_s U_is^2 / p_is + price_s (sum_i B_i p_is - m_s)."""
-        cost = np.divide(self.u**2, p, out=np.zeros(p.shape), where=self.u > 0)
-        return float(self.b @ cost.sum(1) + price @ (self.b @ p - self.m))
+    def _hessian(self, here: _Point) -> tuple[Floats, Floats]:
+        """Minus the derivative of the jobs served by the prices, as links (S x S) and excess (S).
 
-    def _worst(self, p: Floats) -> float:
-        """The largest relative distance from a target."""
-        return float(np.abs(self.b @ p / self.m - 1).max())
-
-    def _hessian(self, p: Floats, level: Floats) -> tuple[Floats, Floats]:
-        """Minus the derivative of the jobs served by the prices, scaled to a diagonal of at most 1.
-
-        A Laplacian (saturated clients shift jobs between tasks) plus a diagonal (the others).
+        Saturated clients shift jobs between their tasks (the Laplacian of the links), the others add to a
+        diagonal (the excess).
         """
-        weight = p / (2 * level)
-        full = p.sum(1) > 1 - 1e-12
-        share = np.where(full, self.b / weight.sum(1), 0.0)
-        diagonal = self.b @ weight
-        scale = np.sqrt(diagonal)
-        hessian = np.diag(diagonal) - (weight * share[:, None]).T @ weight
-        return hessian / np.outer(scale, scale) + 1e-14 * np.eye(len(scale)), scale
+        weight = here.p / (2 * here.level)
+        full = here.p.sum(1) > 1 - 1e-12
+        total = weight.sum(1)
+        share = np.divide(self.b, total, out=np.zeros(len(total)), where=full & (total > 0))
+        links = (weight * share[:, None]).T @ weight
+        np.fill_diagonal(links, 0.0)
+        excess = np.where(full, 0.0, self.b) @ weight
+        return links, excess
+
+    def _shift(self, here: _Point, closed: list[Bools]) -> Floats:
+        """A step for tasks all of whose clients are saturated though there is room: raising their prices
+        together changes nothing until the first client's mu is used up, so there is no Newton step."""
+        step = np.zeros(len(self.m))
+        for tasks in closed:
+            if here.gap[tasks].sum() > 1e-12 * self.m[tasks].sum():
+                step[tasks] = (here.level - here.price)[:, tasks][self.u[:, tasks] > 0].mean()
+        return step
+
+
+def _solve(links: Floats, excess: Floats, right: Floats) -> Floats:
+    """(Laplacian of the links + diagonal of the excess) x = right, eliminated without subtractions.
+
+    So it stays accurate when nearly everybody is saturated (Grassmann, Taksar & Heyman 1985). Without any
+    excess x is given up to a constant: one entry is 0.
+    """
+    links, excess, right = links.copy(), excess.copy(), right.copy()
+    pivots = np.zeros(len(right))
+    for k in range(len(right) - 1, -1, -1):
+        pivots[k] = links[k, :k].sum() + excess[k]
+        if pivots[k] > 0:
+            part = links[:k, k] / pivots[k]
+            links[:k, :k] += np.outer(part, links[k, :k])
+            np.fill_diagonal(links, 0.0)
+            excess[:k] += part * excess[k]
+            right[:k] += part * right[k]
+    x = np.zeros(len(right))
+    for k in range(len(right)):
+        if pivots[k] > 0:
+            x[k] = (right[k] + links[k, :k] @ x[:k]) / pivots[k]
+    return x
 
 
 class FairVarianceAllocator(Allocator):

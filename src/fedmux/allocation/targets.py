@@ -70,5 +70,5 @@ def _limits(capacity: Ints, able: Bools) -> Floats:
     total = inside[-1]
     served = total - inside[::-1]  # clients with a task in T: all but those whose tasks lie outside T
     # A set is closed if the clients it has are those that have nothing else.
-    closed = np.isclose(served, inside - inside[0])
+    closed = served == inside - inside[0]  # sums of whole numbers are exact
     return np.where(closed, served, (1 - SLACK) * served)

@@ -1,9 +1,9 @@
 """Fairness across tasks: FedFairMMFL and q-FFL ([P2]), FairVR ([P1])."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.qffl import QFair
@@ -19,6 +19,14 @@ from fedmux.methods.baselines import Sampled
 from fedmux.population import Bools
 
 
+def _as_written(alpha: float) -> float | str:
+    """A run folder keeps an experiment by way of JSON, which has no infinity; "inf" reads as a number too."""
+    return alpha if np.isfinite(alpha) else "inf"
+
+
+Alpha = Annotated[float, PlainSerializer(_as_written)]
+
+
 @register
 class FedFair(Sampled):
     """The worse a task does, the more clients train it."""
@@ -27,7 +35,7 @@ class FedFair(Sampled):
     paper: ClassVar[str] = "[P2] Algorithm 1"
     unbiased_when: ClassVar[dict[str, object] | None] = {"aggregation": "unbiased"}
 
-    alpha: float = Field(3.0, ge=1, description="1: uniform over tasks; larger: more for the worst task")
+    alpha: Alpha = Field(3.0, ge=1, description="1: uniform over tasks; larger: more for the worst task")
     measure: Measure = Field("error", description="what a task does badly: its error rate, or its loss")
 
     def allocator(self) -> Allocator:
@@ -70,7 +78,7 @@ class FairVr(Method):
     paper: ClassVar[str] = "[P1] Eq. 23"
     unbiased_when: ClassVar[dict[str, object] | None] = {}
 
-    alpha: float = Field(3.0, ge=1, description="1: the same for all tasks; larger: more for the worst task")
+    alpha: Alpha = Field(3.0, ge=1, description="1: the same for all tasks; larger: more for the worst task")
     measure: Measure = Field("loss", description="what a task does badly: its loss, or its error rate")
     floor: float = Field(1e-3, gt=0, description="added to every score, as a fraction of the mean score")
     draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")

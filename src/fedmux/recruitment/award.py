@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedmux.errors import FedmuxError
 from fedmux.population import Floats, Ints
 
 
@@ -48,14 +49,14 @@ class Sorted:
 
 
 def sort_bids(bids: Floats) -> Sorted:
-    """Check and sort; ValueError names user and task."""
+    """Check and sort; the error names user and task."""
     bids = np.asarray(bids, np.float64)
     if bids.ndim != 2:
         raise ValueError(f"bids must be users x tasks, got shape {bids.shape}")
     wrong = np.isinf(bids) | (bids < 0)
     if wrong.any():
         row, task = (int(index[0]) for index in np.nonzero(wrong))
-        raise ValueError(
+        raise FedmuxError(
             f"the bid of user {row} for task {task} is {bids[row, task]}; "
             f"bids must be finite and at least 0, NaN means no bid"
         )
@@ -66,4 +67,4 @@ def sort_bids(bids: Floats) -> Sorted:
 
 def check_budget(budget: float) -> None:
     if not (0 <= budget < np.inf):
-        raise ValueError(f"the budget must be finite and at least 0, got {budget}")
+        raise FedmuxError(f"the budget must be finite and at least 0, got {budget}")

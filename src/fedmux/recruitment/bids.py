@@ -12,40 +12,41 @@ from fedmux.population import Floats
 
 
 class _Bids(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Uniform(_Bids):
+class _Range(_Bids):
+    low: float = Field(0.0, ge=0, description="smallest bid")
+    high: float = Field(1.0, gt=0, description="largest bid")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "_Range":
+        if self.low >= self.high:
+            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
+        return self
+
+
+class Uniform(_Range):
     """Every bid in a range equally likely."""
 
     kind: Literal["uniform"] = Field("uniform", description="every bid in the range equally likely")
-    low: float = Field(0.0, ge=0, description="smallest bid")
-    high: float = Field(1.0, gt=0, description="largest bid")
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         return rng.uniform(self.low, self.high, users)
 
 
-class Normal(_Bids):
+class Normal(_Range):
     """A normal distribution cut off at both ends."""
 
     kind: Literal["normal"] = Field("normal", description="a normal distribution, truncated to the range")
     mean: float = Field(description="before truncation")
     std: float = Field(gt=0, description="before truncation")
-    low: float = Field(0.0, ge=0, description="smallest bid")
-    high: float = Field(1.0, gt=0, description="largest bid")
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         from scipy.stats import truncnorm
 
         ends = [(end - self.mean) / self.std for end in (self.low, self.high)]
         return truncnorm.rvs(*ends, loc=self.mean, scale=self.std, size=users, random_state=rng)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Normal":
-        if self.low >= self.high:
-            raise ValueError(f"low must be below high, got {self.low} and {self.high}")
-        return self
 
 
 class Linear(_Bids):
@@ -78,7 +79,7 @@ def read_bids(path: str | Path) -> tuple[list[str], list[str], Floats]:
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if any(row)]
+            lines = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
     except FileNotFoundError:
         raise FedmuxError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:

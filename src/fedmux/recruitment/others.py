@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedmux.errors import FedmuxError
 from fedmux.population import Floats
 from fedmux.recruitment.award import Award, check_budget, sort_bids
 
@@ -9,7 +10,7 @@ from fedmux.recruitment.award import Award, check_budget, sort_bids
 def posted_price(costs: Floats, threshold: float) -> Award:
     """Whoever's cost is below the threshold joins and is paid the threshold; there is no budget."""
     if not (0 <= threshold < np.inf):
-        raise ValueError(f"the threshold must be finite and at least 0, got {threshold}")
+        raise FedmuxError(f"the threshold must be finite and at least 0, got {threshold}")
     ordered = sort_bids(costs)
     joins = (ordered.bids < threshold).astype(np.float64)
     return ordered.award(joins, joins * threshold, None)

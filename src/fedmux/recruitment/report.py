@@ -18,10 +18,7 @@ def hold(bids: Floats, budget: float, mechanism: str, seed: int) -> Award:
     if mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
         raise FedmuxError(f'unknown mechanism "{mechanism}"{closest(mechanism, MECHANISMS)}; known: {known}')
-    try:
-        return MECHANISMS[mechanism](bids, budget, generator(seed, Stream.RECRUITMENT))
-    except ValueError as error:
-        raise FedmuxError(str(error)) from None
+    return MECHANISMS[mechanism](bids, budget, generator(seed, Stream.RECRUITMENT))
 
 
 def winners(award: Award, users: list[str], tasks: list[str]) -> list[dict[str, Any]]:
@@ -42,12 +39,12 @@ def budgets_compared(bids: Floats, budget: float, seed: int) -> list[dict[str, A
 
     The posted price has no budget: it asks for the mean bid, whatever the budget.
     """
+    price = float(np.nanmean(bids)) if np.isfinite(bids).any() else 0.0
     rows = []
     for name in MECHANISMS:
         for step in range(1, STEPS + 1):
-            spend = budget * 2 * step / STEPS
-            amount = float(np.nanmean(bids)) if name == "posted-price" else spend
-            award = hold(bids, amount, name, seed)
+            spend = budget * (2 * step / STEPS)  # exactly the budget half way
+            award = hold(bids, price if name == "posted-price" else spend, name, seed)
             rows.append(
                 {
                     "mechanism": name,
