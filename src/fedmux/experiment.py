@@ -14,8 +14,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -25,6 +27,7 @@ from fedmux.allocation.plan import Budget
 from fedmux.data.dataset import Dataset
 from fedmux.data.partition import Iid, Partition
 from fedmux.dynamics import Absence, Dropout, Event, Process
+from fedmux.importing import closest
 from fedmux.methods import Method, find, options
 from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
@@ -214,7 +217,7 @@ class Stop(Settings):
 
 def _check_mechanism(value: str) -> str:
     if value not in MECHANISMS:
-        raise ValueError(f"should be one of {', '.join(MECHANISMS)}")
+        raise ValueError(f"should be one of {', '.join(MECHANISMS)}{closest(value, MECHANISMS)}")
     return value
 
 
@@ -228,8 +231,13 @@ class RecruitmentSettings(Settings):
     mechanism: Annotated[str, AfterValidator(_check_mechanism)] = Field(
         description=f"one of {', '.join(f'`{name}`' for name in MECHANISMS)}"
     )
-    budget: float = Field(ge=0, description="for all tasks together; for `posted-price` the price")
-    bids: str | list[BidLaw] = Field(
+    budget: float = Field(
+        ge=0, allow_inf_nan=False, description="for all tasks together; for `posted-price` the price"
+    )
+    bids: Annotated[
+        Annotated[str, Tag("file")] | Annotated[list[BidLaw], Field(min_length=1), Tag("laws")],
+        Discriminator(lambda value: "file" if isinstance(value, str) else "laws"),
+    ] = Field(
         description="a CSV file with a column for each task and a line for each client, or a distribution "
         "for all tasks, or a list with one for each task"
     )
