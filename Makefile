@@ -29,6 +29,8 @@ pytest: setup
 
 bench: setup  ## side-by-side measurements; prints, asserts nothing
 	$(BIN)/python benchmarks/million_clients.py
+	$(BIN)/python benchmarks/optimal_sampling.py
+	$(BIN)/python benchmarks/fair_probabilities.py
 
 docs: setup  ## regenerate what is generated: the experiment file reference
 	$(BIN)/python docs/generate.py

@@ -40,12 +40,12 @@ class Sorted:
 
     def award(self, share: Floats, payment: Floats, budget: float | None) -> Award:
         """From values in sorted order to values by user."""
-        result = []
-        for values in (share, payment):
-            placed = np.zeros(values.shape)
-            np.put_along_axis(placed, self.user, values, axis=0)
-            result.append(placed)
-        return Award(result[0], result[1], budget)
+        by_user = np.zeros((2, *share.shape))
+        for task in range(share.shape[1]):
+            winners = np.flatnonzero(share[:, task])
+            users = self.user[winners, task]
+            by_user[0, users, task], by_user[1, users, task] = share[winners, task], payment[winners, task]
+        return Award(by_user[0], by_user[1], budget)
 
 
 def sort_bids(bids: Floats) -> Sorted:
