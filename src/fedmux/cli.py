@@ -305,7 +305,7 @@ def data_add(
     name: Annotated[str, typer.Argument(help="Name to keep it under.")],
     path: Annotated[Path, typer.Argument(help="Official files or an .npz.")],
 ) -> None:
-    """Add a set from files: idx, CIFAR-10's binary version, or .npz."""
+    """Add a set from files: idx, CIFAR-10's binary version, .npz, or a TSV of plays."""
     from fedmux.data.sources import add
 
     typer.echo(f"kept in {add(name, path)}")

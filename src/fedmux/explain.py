@@ -63,7 +63,9 @@ class Explanation:
                 }
                 for s, name in enumerate(self.tasks)
             },
-            "scores": None if self.scores is None else self.scores.tolist(),
+            "scores": None
+            if self.scores is None
+            else [[_number(score) for score in row] for row in self.scores.tolist()],
             "probability": self.probability.tolist(),
             "expected_jobs": self.expected.tolist(),
         }
