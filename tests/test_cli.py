@@ -150,7 +150,7 @@ print(len(commands), sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)
 def test_help_goes_to_stdout(here, arguments):
     ended = fedmux(*arguments, cwd=here)
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("Usage: ")
+    assert ended.out.lstrip().startswith("Usage: ")
 
 
 def test_the_installed_command_and_the_module_are_the_same():
@@ -456,6 +456,7 @@ def handmade(folder: Path, accuracy: dict[str, dict[int, float]], baseline: str 
             (run / "environment.json").touch()
             costs = dict.fromkeys(("uploads", "upload_bytes", "gradient_steps", "forward_passes"), 20)
             summary = {
+                "final_rounds": 10,
                 "accuracy": {"mean": value, "minimum": value / 2},
                 "tasks": {"a": {"accuracy": value}, "b": {"accuracy": value}},
                 "totals": costs,

@@ -23,19 +23,36 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    suggest_commands=False,  # click suggests them too
 )
 data_app = typer.Typer(help="Data sets: which are here, and how to get them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).", metavar="EXPERIMENT")]
-Folder = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write; must not exist yet.")]
+Folder = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write: new or empty.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file; repeatable."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tables.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fedmux {version('fedmux')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train many unrelated models over one fleet of clients (multi-model federated learning)."""
 
 
 @app.command()
@@ -79,7 +96,7 @@ def resume(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Continue what was interrupted: it ends as if nothing had happened."""
+    """Continue what was interrupted."""
     if (folder / "comparison.toml").exists():
         from fedmux.comparison import Comparison
 
@@ -113,7 +130,7 @@ def compare(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train methods x seeds (x varied keys) from one file; skips what is done, ends with a table."""
+    """Train methods x seeds from one file; ends with a table."""
     from fedmux.comparison import Comparison, Design, parse_seeds
     from fedmux.problems import read_toml
     from fedmux.session import default_folder
@@ -137,20 +154,21 @@ def explain(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Show why: scores, probabilities and variances of an experiment's first round."""
+    """Show whom a method picks in the first round, and why."""
     from fedmux.experiment import Experiment
     from fedmux.explain import explain
-    from fedmux.report.charts import probabilities, save
+    from fedmux.report.charts import check_picture, probabilities, save
     from fedmux.terminal import explanation_tables, output
 
     described = Experiment.read(experiment, overrides or [])
+    picture = picture or Path(f"{described.name}-explained.png")
+    check_picture(picture)
     explanation = explain(described)
     if as_json:
         typer.echo(json.dumps(explanation.table(), indent=1))
     else:
         for table in explanation_tables(explanation):
             output.print(table)
-    picture = picture or Path(f"{described.name}-explained.png")
     save(probabilities(explanation), picture)
     typer.echo(f"picture:    {picture}", err=as_json)
 
@@ -166,7 +184,7 @@ def auction(
     seed: Annotated[int, typer.Option(min=0, help="Of random-within-budget.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Recruit users by auction: who wins which task, and what they are paid."""
+    """Recruit users by auction: winners and payments."""
     from fedmux import terminal
     from fedmux.recruitment.bids import read_bids
     from fedmux.recruitment.report import budgets_compared, hold, winners
@@ -402,7 +420,10 @@ def main() -> None:
     except Interrupted as stopped:
         _fail(str(stopped), 130)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail("stopped at once; `fedmux resume` continues a run from its last checkpoint", 130)
+        _fail(
+            "stopped at once; a run that had begun continues from its last checkpoint: `fedmux resume RUN`",
+            130,
+        )
     except click.ClickException as error:
         _fail(f"{error.format_message()} (see fedmux --help)", 2)
     except BrokenPipeError:

@@ -270,6 +270,7 @@ def _row(runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) 
     return {
         "baseline": runs is reference,
         "seeds": list(runs),
+        "final_rounds": next(iter(runs.values()))["final_rounds"],
         "accuracy": float(np.mean(accuracy)),
         "accuracy_std": float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None,
         "minimum": float(np.mean([run["accuracy"]["minimum"] for run in runs.values()])),

@@ -53,7 +53,7 @@ class Event(_Settings):
 class Process(_Settings):
     """Clients that come or go at random times: exponential waiting times, some at a time."""
 
-    mean_wait: float = Field(gt=0, description="rounds between two arrivals, on average")
+    mean_wait: float = Field(gt=0, description="rounds between two such times, on average")
     clients: int = Field(1, ge=1, description="clients at a time")
 
 

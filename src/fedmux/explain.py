@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedmux.allocation import Fixed, Probabilities, RoundState, Signals, optimal_probabilities
-from fedmux.allocation.random import RandomAllocator
-from fedmux.allocation.variance_reduced import VarianceReduced
+from fedmux.allocation import Fixed, Probabilities, RoundState, Signals
+from fedmux.allocation.variance_reduced import VarianceReduced, mixed
 from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
 from fedmux.fleet.simulated import SimulatedFleet
-from fedmux.methods import options
+from fedmux.methods import Method, options
 from fedmux.population import Bools, Floats, Ints, Population
 
 
@@ -29,9 +28,9 @@ class Explanation:
     probability: Floats  # N x S, of one processor
     processors: Ints  # N: how many times a client draws
     random: Floats  # N x S: Random's probabilities
-    variance: Floats  # S: of this method; inf where a needed probability is 0
+    variance: Floats  # S: of this method; inf where it is not unbiased
     random_variance: Floats  # S
-    least_variance: Floats  # S: at the optimum for the true norms
+    least_variance: Floats  # S: where the sum over tasks is least, for the true norms
     ceiling: float  # the largest total a client can have: 1, less what is mixed with Random
 
     @property
@@ -83,7 +82,7 @@ def explain(experiment: Experiment) -> Explanation:
 
 def _explain(experiment: Experiment) -> Explanation:
     setting = assemble(experiment)
-    people = setting.population
+    people = setting.in_round(0)
     fleet = SimulatedFleet(setting.tasks, experiment.seed)
     models = [task.layout.read() for task in setting.tasks]
     allocator = experiment.method.allocator()
@@ -110,12 +109,13 @@ def _explain(experiment: Experiment) -> Explanation:
         probability, marginal = np.zeros(people.sizes.shape), None
         probability[plan.client, plan.task] = 1.0
         processors = np.where(people.available.any(1), 1, 0)
-    random = RandomAllocator("processors").plan(state)
-    assert isinstance(random, Probabilities)
+    # Both references spend the same budget, task costs included.
+    plain = np.ones(people.sizes.shape)
+    random = mixed(state, plain, 1.0, "independent")
     norms = np.nan_to_num(signals.norms) / state.learning_rates
-    jobs = state.budget.of_processors(people.total_processors)
     scores = people.shares * norms / np.maximum(people.capacity, 1)[:, None]
-    best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
+    best = mixed(state, scores, 0.0, "independent").probability
+    steps = variance(people, norms, probability if marginal is None else marginal, processors)
     mixing = allocator.options.mixing if isinstance(allocator, VarianceReduced) else 0.0
     return Explanation(
         method=options(experiment.method)["name"],
@@ -125,11 +125,17 @@ def _explain(experiment: Experiment) -> Explanation:
         probability=probability,
         processors=processors,
         random=random.probability,
-        variance=variance(people, norms, probability if marginal is None else marginal, processors),
+        variance=steps if is_unbiased(experiment.method) else np.full(len(steps), np.inf),
         random_variance=variance(people, norms, random.probability, people.processors),
         least_variance=variance(people, norms, best, people.processors),
-        ceiling=1 - mixing * (1 - jobs / max(people.total_processors, 1)),
+        ceiling=1 - mixing * (1 - float(random.probability.sum(1).max(initial=0.0))),
     )
+
+
+def is_unbiased(method: Method) -> bool:
+    """Whether the expected step of a method, with its options, is that of full participation."""
+    claim = method.unbiased_when
+    return claim is not None and all(getattr(method, key) == value for key, value in claim.items())
 
 
 def variance(people: Population, norms: Floats, probability: Floats, processors: Ints) -> Floats:

@@ -55,6 +55,7 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
         "method": options(experiment.method)["name"],
         "seed": experiment.seed,
         "rounds": rounds,
+        "final_rounds": FINAL_ROUNDS,
         "stopped_at_target": stopped,
         "accuracy": across_tasks(np.array(list(accuracy.values()))),
         "tasks": {

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -96,9 +97,9 @@ class ComparisonProgress:
                 )
         self.done = finished
         rounds = len(finished) * self.rounds
-        for cell in working:
-            rounds += _lines(self.folders[cell.name] / "metrics.jsonl")
-        self.bar.update(self.id, completed=rounds, description=", ".join(cell.name for cell in working))
+        names = [cell.name for cell in working if cell.name not in finished]
+        rounds += sum(_lines(self.folders[name] / "metrics.jsonl") for name in names)
+        self.bar.update(self.id, completed=rounds, description=", ".join(names)[:40])
 
 
 def _lines(path: Path) -> int:
@@ -115,7 +116,10 @@ def run_table(summary: dict[str, Any]) -> Table:
     title = f"{summary['name']}: {summary['method']}, {summary['rounds']} rounds, seed {summary['seed']}"
     heads = ["accuracy", "loss", f"rounds to {', '.join(f'{100 * float(t):g}' for t in thresholds)} %"]
     table = Table(
-        Column("task", no_wrap=True), *(Column(head, justify="right") for head in heads), title=title
+        Column("task", no_wrap=True),
+        *(Column(head, justify="right") for head in heads),
+        title=title,
+        caption=f"accuracy: mean over the last {summary['final_rounds']} rounds; loss: of the last",
     )
 
     def first_rounds(values: dict[str, Any]) -> str:
@@ -139,8 +143,9 @@ def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
         Column("method", overflow="fold"),  # the one to give way on a narrow terminal
         *(Column(head, justify="right", no_wrap=True) for head in heads),
         title=f"{name}: final accuracy over tasks, seeds {_seeds(rows)}",
-        caption=f"relative and points: paired by seed{', all else equal' if others else ''}, "
-        "± 95 % confidence; uploads and steps: a round",
+        caption=f"accuracy: mean over the last {rows[0]['final_rounds']} rounds ± deviation over seeds; "
+        f"relative and points: paired by seed{', all else equal' if others else ''}, ± 95 % confidence; "
+        "uploads and steps: a round",
     )
     for row in sorted(rows, key=lambda row: -row["accuracy"]):
         table.add_row(
@@ -185,7 +190,8 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
 
 
 def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title: str | None = None) -> Table:
-    table = Table(Column(columns[0], no_wrap=True), *columns[1:], title=title)
+    first = Column(columns[0], overflow="fold", min_width=12)
+    table = Table(first, *columns[1:], title=title)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     return table
@@ -199,15 +205,20 @@ def explanation_tables(explanation: "Explanation", most: int = 12) -> list[Table
     by_task = Table(
         Column("task", no_wrap=True),
         *(Column(head, justify="right") for head in ("jobs", "variance", "Random's", "optimum", "ratio")),
-        title=f"{explanation.method}, round 0: {jobs:.1f} jobs of {people.total_processors} processors "
-        f"({jobs / max(people.total_processors, 1):.1%}), {people.clients} clients",
-        caption="variance of the step / learning rate squared; ratio: to Random's",
+        title=f"{explanation.method}, first round: {jobs:.1f} jobs of {people.total_processors} processors "
+        f"({jobs / max(people.total_processors, 1):.1%})",
+        caption="variance of the step / learning rate squared; optimum: least sum over tasks; "
+        "ratio: to Random's; -: not unbiased",
     )
     for name, row in table["tasks"].items():
-        mine, random = row["variance"], row["random_variance"]
-        ratio = f"{mine / random:.1%}" if mine is not None and random else "-"
-        numbers = [f"{v:.4g}" if v is not None else "-" for v in (mine, random, row["least_variance"])]
-        by_task.add_row(name, f"{row['expected_jobs']:.2f}", *numbers, ratio)
+        by_task.add_row(name, f"{row['expected_jobs']:.2f}", *_variances(row))
+    by_task.add_section()
+    sums = {
+        "variance": explanation.variance.sum(),
+        "random_variance": explanation.random_variance.sum(),
+        "least_variance": explanation.least_variance.sum(),
+    }
+    by_task.add_row("all", f"{jobs:.2f}", *_variances(sums))
     total = explanation.probability.sum(1)
     order = sorted(range(people.clients), key=lambda i: -total[i])[:most]
     saturated = int(explanation.saturated.sum())
@@ -227,3 +238,11 @@ def explanation_tables(explanation: "Explanation", most: int = 12) -> list[Table
             str(int(people.sizes[i].sum())),
         )
     return [by_task, by_client]
+
+
+def _variances(row: dict[str, Any]) -> list[str]:
+    """A method's variance, Random's, the least, and the ratio; - where the step is not unbiased."""
+    mine, random, least = (row[key] for key in ("variance", "random_variance", "least_variance"))
+    known = mine is not None and math.isfinite(mine)
+    ratio = f"{mine / random:.1%}" if known and random else "-"
+    return [f"{mine:.4g}" if known else "-", f"{random:.4g}", f"{least:.4g}", ratio]

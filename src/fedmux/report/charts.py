@@ -1,4 +1,4 @@
-"""Accuracy over rounds: of the tasks of one run, and of the methods of a comparison."""
+"""The charts: accuracy of tasks and of methods, probabilities and variances, auctions."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from fedmux.errors import FedmuxError
 from fedmux.explain import Explanation
 
 Metrics = list[dict[str, Any]]  # of a run, one entry for each round
 
+DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
 MOST_BARS = 200  # clients drawn side by side; more are thinned out evenly
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000"]
 
@@ -46,8 +48,8 @@ def method_accuracy(curves: dict[str, list[Metrics]], title: str) -> alt.LayerCh
                 }
             )
     what = "test accuracy, mean over tasks"
-    lines = _lines(rows, title, "method", what)
     seeds = max(len(runs) for runs in curves.values())
+    lines = _lines(rows, title + ("; band: range over seeds" if seeds > 1 else ""), "method", what)
     band = lines.mark_area(opacity=0.15 if seeds > 1 else 0.0).encode(
         y=alt.Y("low:Q", title=what),
         y2="high:Q",  # the same title, since two would be joined
@@ -55,8 +57,17 @@ def method_accuracy(curves: dict[str, list[Metrics]], title: str) -> alt.LayerCh
     return alt.layer(band, lines)
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a name that no PNG can have, before any work is done for it."""
+    if path.suffix.lower() != ".png":
+        raise FedmuxError(f"{path}: pictures are written as PNG; name it {path.with_suffix('.png').name}")
+    if not path.absolute().parent.is_dir():
+        raise FedmuxError(f"{path}: there is no folder {path.parent}; make it first")
+
+
 def save(chart: alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart, path: Path) -> None:
     """A PNG at twice the screen's resolution."""
+    check_picture(path)
     chart.configure(
         background="white",
         axis=alt.AxisConfig(labelFontSize=12, titleFontSize=13),
@@ -70,9 +81,10 @@ def _lines(rows: list[dict[str, Any]], title: str, series: str, what: str = "tes
         alt.Chart(alt.Data(values=rows), title=title, width=640, height=360)
         .mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1)),
+            x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, format="d")),
             y=alt.Y("accuracy:Q", title=what, axis=alt.Axis(format=".0%"), scale=alt.Scale(zero=False)),
             color=_series("series", series, order),
+            **({"strokeDash": _dashes("series", order)} if len(order) > len(COLOURS) else {}),
         )
     )
 
@@ -83,7 +95,7 @@ def probabilities(explanation: Explanation) -> alt.HConcatChart:
     order = np.argsort(-explanation.probability.sum(1), kind="stable")
     shown = order[np.linspace(0, len(order) - 1, min(len(order), MOST_BARS)).astype(int)]
     bars = [
-        {"rank": rank, "client": int(i), "task": task, "probability": float(explanation.probability[i, s])}
+        {"rank": rank, "task": task, "probability": float(explanation.probability[i, s])}
         for rank, i in enumerate(shown.tolist())
         for s, task in enumerate(tasks)
     ]
@@ -155,3 +167,9 @@ def take_up(rows: list[dict[str, Any]]) -> alt.HConcatChart:
         )
 
     return alt.hconcat(panel("minimum", "smallest take-up"), panel("difference", "largest minus smallest"))
+
+
+def _dashes(field: str, names: list[str]) -> alt.StrokeDash:
+    """Colours repeat after eight series; the dash tells the rounds of colours apart."""
+    styles = [DASHES[position // len(COLOURS) % len(DASHES)] for position in range(len(names))]
+    return alt.StrokeDash(f"{field}:N", sort=names, scale=alt.Scale(domain=names, range=styles), legend=None)
