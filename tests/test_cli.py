@@ -560,3 +560,10 @@ def test_a_comparison_that_makes_no_sense_starts_nothing(tmp_path):
     with pytest.raises(FedmuxError, match="rounds"):
         Comparison.create(tmp_path / "c", Design.make(table(), "file", vary=["rounds=2,0"]))
     assert not (tmp_path / "c").exists()
+
+
+def test_a_comparison_is_shown_again_from_its_folder(comparison):
+    rows = json.loads((comparison / "c" / "results.json").read_text())
+    assert json.loads(fedmux("show", "c", "--json", cwd=comparison).done().out) == rows
+    shown = fedmux("show", "c", cwd=comparison).done().out
+    assert all(row["method"] in shown for row in rows) and "points" in shown

@@ -249,12 +249,26 @@ def list_runs(
 
 @app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")], as_json: Json = False
+    folder: Annotated[Path, typer.Argument(help="Folder of a run or a comparison.", metavar="RUN")],
+    as_json: Json = False,
 ) -> None:
-    """What a run ended with, or how far it is."""
+    """What a run or a comparison ended with, or how far it is."""
     from fedmux.record import Run
-    from fedmux.terminal import output, run_table
+    from fedmux.terminal import comparison_table, output, run_table
 
+    if (folder / "comparison.toml").exists():
+        from fedmux.comparison import Comparison
+
+        rows = Comparison.open(folder).results()
+        if not rows:
+            raise FedmuxError(
+                f"{folder}: none of its runs is finished; `fedmux resume {folder}` continues"
+            )
+        if as_json:
+            typer.echo(json.dumps(rows, indent=1))
+        else:
+            output.print(comparison_table(rows, folder.name))
+        return
     run = Run(folder)
     if as_json:
         typer.echo(json.dumps(run.summary if run.finished else _overview(run), indent=1))
