@@ -261,9 +261,7 @@ def show(
 
         rows = Comparison.open(folder).results()
         if not rows:
-            raise FedmuxError(
-                f"{folder}: none of its runs is finished; `fedmux resume {folder}` continues"
-            )
+            raise FedmuxError(f"{folder}: none of its runs is finished; `fedmux resume {folder}` continues")
         if as_json:
             typer.echo(json.dumps(rows, indent=1))
         else:

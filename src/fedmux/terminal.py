@@ -21,21 +21,26 @@ output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty(
 progress_console = Console(stderr=True, highlight=False, markup=False)
 
 
+def _bar(counted: str, live: bool) -> Progress:
+    """How many are done of how many, time left, and a description; nothing unless on a terminal."""
+    return Progress(
+        TextColumn(counted),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=progress_console,
+        disable=not live,
+    )
+
+
 class RoundProgress:
     """Observer of a run: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self, rounds: int, done: int = 0, quiet: bool = False) -> None:
         self.quiet, self.rounds = quiet, rounds
         self.live = not quiet and progress_console.is_terminal
-        self.bar = Progress(
-            TextColumn("round"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=progress_console,
-            disable=not self.live,
-        )
+        self.bar = _bar("round", self.live)
         self.id = self.bar.add_task("", total=rounds, completed=done)
         self.accuracy = ""
         self.said = 0.0
@@ -65,15 +70,7 @@ class ComparisonProgress:
     def __init__(self, folders: dict[str, Path], rounds: int, quiet: bool) -> None:
         self.folders, self.rounds, self.quiet = folders, rounds, quiet
         self.live = not quiet and progress_console.is_terminal
-        self.bar = Progress(
-            TextColumn("rounds"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=progress_console,
-            disable=not self.live,
-        )
+        self.bar = _bar("rounds", self.live)
         self.id = self.bar.add_task("", total=rounds * len(folders))
         self.done: set[str] = {name for name, folder in folders.items() if (folder / "summary.json").exists()}
         if self.done and not quiet:
