@@ -42,6 +42,12 @@ def experiment(structure: str, rounds: int, seed: int) -> fedmux.Experiment:
     )
 
 
+def clustered_index(step: dict[str, Any]) -> float:
+    """The index against the clusters of the first task whose losses the C-step used."""
+    column = next(s for s, value in enumerate(step["centroids"][0]) if value is not None)
+    return list(step["rand_index"].values())[column]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
@@ -51,11 +57,8 @@ def main() -> None:
         for seed in range(arguments.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 run = fedmux.run(experiment(structure, arguments.rounds, seed), Path(folder) / "run")
-                seen = [
-                    (entry["round"], max(entry["allocation"]["rand_index"].values()))
-                    for entry in run.metrics
-                    if "rand_index" in entry.get("allocation", {})
-                ]
+                steps = [entry for entry in run.metrics if "groups" in entry.get("allocation", {})]
+            seen = [(entry["round"], clustered_index(entry["allocation"])) for entry in steps]
             print(f"{structure}, seed {seed}: " + ", ".join(f"round {n}: {index:.2f}" for n, index in seen))
 
 

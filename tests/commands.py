@@ -233,5 +233,43 @@ def _watch(request: dict[str, Any]) -> None:
     sys.addaudithook(hook)
 
 
+SMALL = """\
+name = "small"
+rounds = {rounds}
+method = "random"
+
+[population]
+clients = 12
+rate = 0.3
+
+[[task]]
+name = "clothes"
+data = "fashion-mnist-sample"
+model = "mlp"
+learning_rate = 0.05
+local_epochs = 1
+partition = {{kind = "label-share", share = 0.3, sizes = [10, 20]}}
+
+[[task]]
+name = "digits"
+data = "digits"
+model = "mlp"
+learning_rate = 0.1
+local_epochs = 1
+partition = {{kind = "dirichlet", alpha = 0.5, sizes = [10, 20]}}
+
+[evaluation]
+samples = 100
+
+[output]
+checkpoint_every = {checkpoint_every}
+"""
+
+
+def small_experiment(*, rounds: int, checkpoint_every: int) -> str:
+    """Two tasks over twelve clients, as a file."""
+    return SMALL.format(rounds=rounds, checkpoint_every=checkpoint_every)
+
+
 if __name__ == "__main__":
     _serve()

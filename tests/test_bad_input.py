@@ -11,40 +11,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from commands import Ended, fedmux, touch_number
+from commands import Ended, fedmux, small_experiment, touch_number
 from conftest import files
 
-EXPERIMENT = """\
-name = "small"
-rounds = 4
-method = "random"
-
-[population]
-clients = 12
-rate = 0.3
-
-[[task]]
-name = "clothes"
-data = "fashion-mnist-sample"
-model = "mlp"
-learning_rate = 0.05
-local_epochs = 1
-partition = {kind = "label-share", share = 0.3, sizes = [10, 20]}
-
-[[task]]
-name = "digits"
-data = "digits"
-model = "mlp"
-learning_rate = 0.1
-local_epochs = 1
-partition = {kind = "dirichlet", alpha = 0.5, sizes = [10, 20]}
-
-[evaluation]
-samples = 100
-
-[output]
-checkpoint_every = 1
-"""
+EXPERIMENT = small_experiment(rounds=4, checkpoint_every=1)
 
 OWN = """\
 import numpy as np

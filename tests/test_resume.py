@@ -15,43 +15,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from commands import fedmux, start, touch_number
+from commands import fedmux, small_experiment, start, touch_number
 from conftest import files
 from fedmux.errors import FedmuxError
 from fedmux.methods import registry
 from fedmux.record import Run, RunFolder
 
-EXPERIMENT = """\
-name = "small"
-rounds = 8
-method = "random"
-
-[population]
-clients = 12
-rate = 0.3
-
-[[task]]
-name = "clothes"
-data = "fashion-mnist-sample"
-model = "mlp"
-learning_rate = 0.05
-local_epochs = 1
-partition = {kind = "label-share", share = 0.3, sizes = [10, 20]}
-
-[[task]]
-name = "digits"
-data = "digits"
-model = "mlp"
-learning_rate = 0.1
-local_epochs = 1
-partition = {kind = "dirichlet", alpha = 0.5, sizes = [10, 20]}
-
-[evaluation]
-samples = 100
-
-[output]
-checkpoint_every = 2
-"""
+EXPERIMENT = small_experiment(rounds=8, checkpoint_every=2)
 # Long enough for a signal from outside to arrive in time.
 LONG = ["--set", "rounds=60"]
 # Models so small that the metrics log outgrows every other file.
