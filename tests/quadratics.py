@@ -45,7 +45,7 @@ class Quadratics:
         start = torch.from_numpy(np.broadcast_to(weights, self.centre.shape).copy())
         correction = torch.zeros_like(start)
         for client, task in zip(drawn.client.tolist(), drawn.task.tolist()):
-            correction[client, task] = 0 if rule is None else rule.correction(task, client)
+            correction[client, task] = 0 if rule is None else rule.corrections(task, np.array([client]))[0]
         here = start.clone()
         for _ in range(self.steps):
             gradient = torch.from_numpy(self.curvature) * (here - torch.from_numpy(self.centre))

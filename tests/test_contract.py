@@ -8,6 +8,7 @@ import torch
 
 from conftest import files, population, round_state, table
 from fedmux.aggregation import Aggregator, Updates
+from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import Assignment, Fixed, Probabilities
 from fedmux.allocation.plan import check
 from fedmux.errors import Interrupted
@@ -68,7 +69,7 @@ def claims_unbiased(method: Method) -> bool:
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Aggregator, "scratch", tmp_path / "scratch", raising=False)
+    monkeypatch.setattr(Aggregator, "place", Place(tmp_path / "scratch"))
 
 
 def step(aggregator: Aggregator, state, assignment: Assignment, models: list[Model], updates: np.ndarray):

@@ -34,6 +34,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file; repeatable."),
 ]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
+Workers = Annotated[
+    str | None, typer.Option(metavar="N|auto", help="Processes here; auto: one a core, or one a GPU.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tables.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -73,6 +77,8 @@ def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("ex
 def run(
     experiment: File,
     output: Folder = None,
+    device: Device = None,
+    workers: Workers = None,
     overrides: Overrides = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -82,7 +88,7 @@ def run(
     from fedmux.session import default_folder, run
     from fedmux.terminal import RoundProgress
 
-    described = Experiment.read(experiment, overrides or [])
+    described = Experiment.read(experiment, _overridden(overrides, device, workers))
     folder = Path(output or described.output.folder or default_folder(described.name))
     with RoundProgress(described.rounds, quiet=quiet or as_json) as progress:
         finished = run(described, folder, observers=[progress], notice=_notice)
@@ -93,6 +99,8 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or a comparison.", metavar="RUN")],
     parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: one a core.")] = 0,
+    device: Device = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -111,7 +119,8 @@ def resume(
     if not run.finished:
         rounds = Experiment.read(folder / "experiment.toml").rounds
         with RoundProgress(rounds, max(0, len(run.metrics) - 1), quiet=quiet or as_json) as progress:
-            run = resume(folder, observers=[progress], notice=_notice)
+            given = _execution(device, workers)
+            run = resume(folder, execution=given, observers=[progress], notice=_notice)
     _finish(run, quiet, as_json)
 
 
@@ -126,6 +135,7 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="Method to set the others against.")] = None,
     parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one a core.")] = 0,
     output: Folder = None,
+    device: Device = None,
     overrides: Overrides = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -136,7 +146,7 @@ def compare(
     from fedmux.session import default_folder
 
     design = Design.make(
-        read_toml(experiment, overrides or []),
+        read_toml(experiment, _overridden(overrides, device, None)),
         str(experiment),
         methods=[name.strip() for name in methods.split(",") if name.strip()],
         seeds=parse_seeds(seeds) if seeds else [],
@@ -339,6 +349,17 @@ def data_add(
     from fedmux.data.sources import add
 
     typer.echo(f"kept in {add(name, path)}")
+
+
+def _execution(device: str | None, workers: str | None) -> dict[str, Any]:
+    """What the options say of [execution]."""
+    number = int(workers) if workers and workers.isdigit() else workers
+    return {k: v for k, v in {"device": device, "workers": number}.items() if v is not None}
+
+
+def _overridden(overrides: list[str] | None, device: str | None, workers: str | None) -> list[str]:
+    options = _execution(device, workers)
+    return [*(overrides or []), *(f"execution.{key}={value}" for key, value in options.items())]
 
 
 def _finish(run: "Run", quiet: bool, as_json: bool) -> None:

@@ -4,7 +4,7 @@ Unknown keys, wrong types and impossible values are refused before any work star
 description: `docs/experiment-file.md` is generated from them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +27,7 @@ from fedmux.allocation.plan import Budget
 from fedmux.data.dataset import Dataset
 from fedmux.data.partition import Iid, Partition
 from fedmux.dynamics import Absence, Dropout, Event, Process
+from fedmux.fleet.engine import Local, Precision
 from fedmux.importing import closest
 from fedmux.methods import Method, find, options
 from fedmux.recruitment import MECHANISMS
@@ -245,6 +246,33 @@ class RecruitmentSettings(Settings):
     _normal = field_validator("bids", mode="before")(_laws)
 
 
+def _check_workers(value: Any) -> Any:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError('should be a whole number of at least 1, or "auto"')
+    return value
+
+
+class Execution(Settings):
+    """How the simulator computes; nothing here changes what is computed, but for rounding."""
+
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="`cpu`, `cuda`, `cuda:1`; `auto`: a GPU if there is one",
+    )
+    precision: Precision = Field(
+        "fp32", description="of forward and backward passes: `fp32`, `tf32`, `bf16`; weights stay float32"
+    )
+    local: Local = Field(
+        "auto",
+        description="clients one after the other (`loop`) or many at once (`stacked`); "
+        "`auto`: stacked on a GPU",
+    )
+    workers: Annotated[int | Literal["auto"], BeforeValidator(_check_workers)] = Field(
+        1, description="processes on this machine; `auto`: one a core, or one a GPU"
+    )
+
+
 class Output(Settings):
     """What is kept, and where."""
 
@@ -308,6 +336,7 @@ class Experiment(Settings):
     dropout: Dropout | None = None
     recruitment: RecruitmentSettings | None = None
     evaluation: Evaluation = Evaluation()
+    execution: Execution = Execution()
     stop: Stop = Stop()
     output: Output = Output()
     compare: Comparison = Comparison()
@@ -340,6 +369,13 @@ class Experiment(Settings):
         from fedmux.problems import read_toml, validated
 
         return validated(cls, read_toml(path, overrides), str(path))
+
+    def executed(self, execution: Mapping[str, Any]) -> "Experiment":
+        """The same experiment with some of [execution] changed."""
+        from fedmux.problems import validated
+
+        table = {**self.execution.model_dump(), **execution}
+        return self.model_copy(update={"execution": validated(Execution, table, "[execution]")})
 
     def table(self) -> dict[str, Any]:
         """The whole configuration as it would stand in a file."""

@@ -17,6 +17,7 @@ from fedmux.experiment import Experiment
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import Method, options
 from fedmux.population import Bools, Floats, Ints, Population
+from fedmux.training import engine_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +84,8 @@ def explain(experiment: Experiment) -> Explanation:
 def _explain(experiment: Experiment) -> Explanation:
     setting = assemble(experiment)
     people = setting.in_round(0)
-    fleet = SimulatedFleet(setting.tasks, experiment.seed)
-    models = [task.layout.read() for task in setting.tasks]
+    fleet = SimulatedFleet(setting.tasks, experiment.seed, engine_of(experiment))
+    models = [task.layout.read() for task in fleet.tasks]
     allocator = experiment.method.allocator()
     # In the first round nobody has sent anything: the norm is the residual, and every projection is 0.
     stale = experiment.method.aggregator().stale

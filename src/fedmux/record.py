@@ -136,7 +136,7 @@ class RunFolder:
                 "state": checkpoint.state,
             }
         )
-        tensors = {name: tensor.contiguous() for name, tensor in checkpoint.tensors.items()}
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         data = save(tensors, {"fedmux": state, "digest": _digest(tensors, state)})
         path = self.path / "checkpoints" / f"round-{checkpoint.rounds:06d}.safetensors"
         write_atomically(path, data)

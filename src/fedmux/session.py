@@ -1,11 +1,13 @@
 """A run from beginning to end: start it, resume it, stop it without losing anything."""
 
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,7 +16,9 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.problems import validated
 from fedmux.record import Run, RunFolder
+from fedmux.team import Team, TeamLost, from_environment
 from fedmux.training import Observer, Training
+from fedmux.workers import joined
 
 
 def run(
@@ -24,34 +28,61 @@ def run(
     observers: Sequence[Observer] = (),
     notice: Callable[[str], None] = print,
 ) -> Run:
-    """Train an experiment from its first round. Returns the finished run; its folder holds everything."""
-    setting = assemble(experiment)
-    output = Path(folder or experiment.output.folder or default_folder(experiment.name))
-    record = RunFolder.create(output, experiment.table())
-    return _train(experiment, setting, record, observers, notice)
+    """Train an experiment from its first round. Returns the finished run; its folder holds everything.
+
+    Under torchrun every process calls this; the first one returns, the others end here.
+    """
+    with joined(experiment, follow) as team:
+        if team.rank:
+            follow(experiment, team)
+            raise SystemExit
+        setting = assemble(experiment)
+        output = Path(folder or experiment.output.folder or default_folder(experiment.name))
+        record = RunFolder.create(output, experiment.table())
+        return _train(experiment, setting, record, observers, notice, team)
 
 
 def resume(
     folder: str | Path,
     *,
     experiment: Experiment | None = None,
+    execution: Mapping[str, Any] | None = None,
     observers: Sequence[Observer] = (),
     notice: Callable[[str], None] = print,
 ) -> Run:
     """Continue a run from its newest sound checkpoint; ends bit-identical to the uninterrupted run.
 
-    An experiment whose data was given as arrays cannot be read back from the folder: pass it again.
+    An experiment whose data was given as arrays cannot be read back from the folder: pass it again. With
+    `execution`, such as {"workers": 2}, it goes on elsewhere or otherwise; then equal within rounding.
     """
+    if from_environment() and int(os.environ["RANK"]):  # the folder need not be on this machine
+        with joined(None, follow) as team:
+            _, table = team.share({}, {})
+            follow(validated(Experiment, table, "the first process's run"), team)
+        raise SystemExit
     existing = Run(folder)
     if existing.finished:
         return existing
     experiment = experiment or validated(Experiment, existing.table, str(existing.path / "experiment.toml"))
     if experiment.table() != existing.table:
         raise FedmuxError(f"{folder}: was started with another experiment; start a new run with another -o")
-    setting = assemble(experiment)
-    record = RunFolder(existing.path)
-    record.lock()
-    return _train(experiment, setting, record, observers, notice)
+    experiment = experiment.executed(execution or {})
+    with joined(experiment, follow) as team:
+        if from_environment():
+            team.share({}, experiment.table())
+        setting = assemble(experiment)
+        record = RunFolder(existing.path)
+        record.lock()
+        return _train(experiment, setting, record, observers, notice, team)
+
+
+def follow(experiment: Experiment, team: Team) -> None:
+    """The part of a process that is not the first of its team: the same rounds, without a record."""
+    torch.set_num_threads(1)
+    with _interruptible() as interrupted:
+        training = Training(experiment, assemble(experiment), None, (), team)
+        training.start(lambda line: None)
+        training.loop(interrupted)
 
 
 def default_folder(name: str) -> Path:
@@ -66,15 +97,20 @@ def _train(
     setting: Setting,
     record: RunFolder,
     observers: Sequence[Observer],
-    notice: Callable[[str], None] = print,
+    notice: Callable[[str], None],
+    team: Team,
 ) -> Run:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two OpenMP threads collapse on a busy machine, and results stay reproducible
     try:
         with _interruptible() as interrupted:
-            training = Training(experiment, setting, record, observers)
+            training = Training(experiment, setting, record, observers, team)
             training.start(notice)
             training.loop(interrupted)
+    except TeamLost as lost:
+        raise FedmuxError(
+            f"{lost}; nothing before the last checkpoint is lost: `fedmux resume {record.path}`"
+        ) from lost
     except OSError as error:
         raise FedmuxError(
             f"{record.path}: cannot be written ({error.strerror}); nothing before the last "

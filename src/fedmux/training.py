@@ -1,15 +1,19 @@
 """The round, the same for every method and every fleet, and the state that goes from one to the next."""
 
+import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import check
 from fedmux.assembly import Setting
@@ -17,11 +21,13 @@ from fedmux.dynamics import Returns
 from fedmux.errors import Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
-from fedmux.fleet.simulated import SimulatedFleet
+from fedmux.fleet.engine import Engine, find_device
+from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.population import Bools, Ints
 from fedmux.randomness import Stream
 from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
 from fedmux.summary import across_tasks, client_distribution, summarise
+from fedmux.team import ALONE, Team
 
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports
 Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
@@ -31,40 +37,62 @@ class Training:
     """A run in progress: the models, the method's two halves, the fleet and the record."""
 
     def __init__(
-        self, experiment: Experiment, setting: Setting, record: RunFolder, observers: Sequence[Observer]
+        self,
+        experiment: Experiment,
+        setting: Setting,
+        record: RunFolder | None,  # of the team's first process
+        observers: Sequence[Observer],
+        team: Team = ALONE,
     ) -> None:
-        self.experiment, self.record, self.observers = experiment, record, observers
-        self.setting, self.population, self.tasks = setting, setting.population, setting.tasks
-        self.fleet = SimulatedFleet(setting.tasks, experiment.seed)
+        self.experiment, self.record, self.observers, self.team = experiment, record, observers, team
         self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
-        self.aggregator.scratch = record.path / "scratch"
+        engine = engine_of(experiment, team)
+        sticky = self.aggregator.remembers or bool(self.allocator.needs & TRAINED_SIGNALS)
+        self.fleet = SimulatedFleet(setting.tasks, experiment.seed, engine, team, sticky)
+        self.setting, self.population, self.tasks = setting, setting.population, self.fleet.tasks
+        self.scratch = record.path / "scratch" if record else Path(tempfile.mkdtemp(prefix="fedmux-"))
+        self.aggregator.place = Place(self.scratch, engine.device, team, self.fleet.owned)
         self.returns = Returns(experiment.dropout, self.population.clients, experiment.seed)
         self.notice: Callable[[str], None] = print
         self.paused: set[str] = set()
-        self.models = [task.layout.read() for task in setting.tasks]
+        self.models = [task.layout.read() for task in self.tasks]
         self.rounds = 0  # completed
         self.seconds = 0.0
         self.stopped = False
-        setting.save(record.path / "population.npz")
+        if record:
+            setting.save(record.path / "population.npz")
 
     def start(self, notice: Callable[[str], None]) -> None:
         """From the newest sound checkpoint, or from the beginning."""
         self.notice = notice
-        checkpoint, lengths, damaged = self.record.latest()
+        checkpoint, lengths, damaged = self.record.latest() if self.record else (None, {}, [])
         for line in damaged:
             notice(f"{line}; going back to {f'round {checkpoint.rounds}' if checkpoint else 'the start'}")
-        self.record.open_logs(lengths)
+        if self.record:
+            self.record.open_logs(lengths)
+        for line in self.fleet.notices:
+            notice(line)
         jobs, processors = self.experiment.population.jobs, self.population.total_processors
         if jobs is not None and jobs > processors and all(task.cost == 1 for task in self.experiment.tasks):
             notice(
                 f"population.jobs = {jobs:g} is more than the {processors} processors there are: all train"
             )
+        checkpoint = self._shared(checkpoint)
         if checkpoint is None:
             metrics: dict[str, Any] = {"round": 0, "seconds": 0.0, "tasks": {}}
             self._evaluate(metrics)
             self._record(metrics)
         else:
             self._restore(checkpoint)
+
+    def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+        """What the first process has read, at all of them."""
+        rounds = None if checkpoint is None else checkpoint.rounds
+        tensors, table = self.team.share(
+            {} if checkpoint is None else checkpoint.tensors,
+            {"rounds": rounds, "state": {} if checkpoint is None else checkpoint.state},
+        )
+        return None if table["rounds"] is None else Checkpoint(table["rounds"], tensors, table["state"])
 
     def loop(self, interrupted: Callable[[], bool]) -> None:
         while self.rounds < self.experiment.rounds and not self.stopped:
@@ -73,23 +101,25 @@ class Training:
             self.seconds += time.perf_counter() - began
             metrics["seconds"] = self.seconds
             self._record(metrics, jobs)
-            stop = interrupted()
+            stop = self.team.any(interrupted())
             if stop or self.rounds % self.experiment.output.checkpoint_every == 0:
                 self._save()
             if stop and self.rounds < self.experiment.rounds:
+                where = self.record.path if self.record else "RUN"
                 raise Interrupted(
                     f"stopped after round {self.rounds} of {self.experiment.rounds}; "
-                    f"`fedmux resume {self.record.path}` continues"
+                    f"`fedmux resume {where}` continues"
                 )
         self._save()
-        self.record.finish(
-            {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
-            {
-                **summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
-                **self.setting.summary(),
-            },
-        )
-        shutil.rmtree(self.aggregator.scratch, ignore_errors=True)
+        if self.record:
+            self.record.finish(
+                {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
+                {
+                    **summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
+                    **self.setting.summary(),
+                },
+            )
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _round(self) -> tuple[dict[str, Any], np.ndarray]:
         state = self._state()
@@ -105,6 +135,7 @@ class Training:
         plan = self.allocator.plan(state)
         assignment = plan.draw(state.rng(Stream.DRAW))
         check(plan, assignment, self.population)
+        self.team.agree("assignment", assignment.client, assignment.task, assignment.count)
         if self.allocator.learns:  # those who train report as well
             drawn = np.zeros_like(reported)
             drawn[assignment.client, assignment.task] = True
@@ -120,6 +151,8 @@ class Training:
         for updates in self.fleet.train(self.models, returned, self.rounds, self.aggregator.local_rule):
             steps[updates.task] += updates.steps.sum()
             self.aggregator.add(updates)
+        self.team.sum(steps)
+        self.aggregator.exchange()
         self.models = self.aggregator.finish(self.models)
         self.rounds += 1
         metrics: dict[str, Any] = {
@@ -174,9 +207,11 @@ class Training:
     ) -> dict[str, dict[str, Any]]:
         """What each task's round took, by name. A client that trained for its signal keeps the update."""
         step_sizes = self.aggregator.step_sizes()
+        server_bytes = np.array([self.aggregator.server_bytes(s) for s in range(len(self.tasks))])
+        self.team.sum(server_bytes)
         needs = self.allocator.needs
         scalars = len(needs & {"loss", "norm", "residual"}) + 2 * ("projection" in needs)
-        trained = bool(needs & {"norm", "residual", "projection"})
+        trained = bool(needs & TRAINED_SIGNALS)
         work = {}
         for s, task in enumerate(self.tasks):
             rows = assignment.task == s
@@ -195,7 +230,7 @@ class Training:
                 "forward_passes": int(task.local.passes(asked).sum())
                 if "loss" in self.allocator.needs
                 else 0,
-                "server_bytes": self.aggregator.server_bytes(s),
+                "server_bytes": int(server_bytes[s]),
                 "step_size": float(step_sizes[s]),
                 "learning_rate": float(state.learning_rates[s]),
             }
@@ -231,18 +266,21 @@ class Training:
         return jobs
 
     def _record(self, metrics: dict[str, Any], jobs: np.ndarray | None = None) -> None:
-        self.record.append(metrics, jobs)
+        if self.record:
+            self.record.append(metrics, jobs)
         for observer in self.observers:
             observer(metrics)
 
     def _save(self) -> None:
         tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
+        if self.record is None:  # only the aggregator's state is divided
+            return
         for prefix, state in (("allocator", self.allocator.state()), ("returns", self.returns.state())):
             for key, value in state.items():
                 tensors[f"{prefix}.{key}"] = torch.from_numpy(value)
         for task, model in zip(self.tasks, self.models):
-            tensors[f"model.{task.name}.parameters"] = model.parameters
-            tensors[f"model.{task.name}.buffers"] = model.buffers
+            tensors[f"model.{task.name}.parameters"] = model.parameters.cpu()
+            tensors[f"model.{task.name}.buffers"] = model.buffers.cpu()
         outside = {"seconds": self.seconds, "stopped": self.stopped, "paused": sorted(self.paused)}
         self.record.save(Checkpoint(self.rounds, tensors, outside))
 
@@ -252,12 +290,22 @@ class Training:
         self.seconds, self.stopped = checkpoint.state["seconds"], checkpoint.state["stopped"]
         self.paused = set(checkpoint.state["paused"])
         self.models = [
-            Model(tensors[f"model.{task.name}.parameters"], tensors[f"model.{task.name}.buffers"])
-            for task in self.tasks
+            Model(
+                tensors[f"model.{task.name}.parameters"].to(start.parameters),
+                tensors[f"model.{task.name}.buffers"].to(start.buffers),
+            )
+            for task, start in zip(self.tasks, self.models)
         ]
         self.aggregator.restore(_under("aggregator.", tensors))
         for prefix, part in (("allocator.", self.allocator), ("returns.", self.returns)):
             part.restore({key: value.numpy() for key, value in _under(prefix, tensors).items()})
+
+
+def engine_of(experiment: Experiment, team: Team = ALONE) -> Engine:
+    """The engine that an experiment asks for, as far as it is here."""
+    settings = experiment.execution
+    local_rank = int(os.environ.get("LOCAL_RANK", team.rank))
+    return Engine(find_device(settings.device, local_rank), settings.precision, settings.local)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -54,8 +54,8 @@ EVERYBODY = jobs(*((client, 0, 1, 1.0, 1) for client in range(3)))
 class Scaled(LocalRule):
     """A rule that uses everything a rule is given."""
 
-    def correction(self, task: int, client: int) -> Tensor:
-        return torch.linspace(-1, 1, 57) * (client + 1)
+    def corrections(self, task: int, clients: np.ndarray) -> Tensor:
+        return torch.linspace(-1, 1, 57) * (torch.from_numpy(clients)[:, None] + 1)
 
     def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
         assert correction is not None
@@ -121,7 +121,7 @@ def test_scaffold_on_the_fleet_steps_along_corrected_gradients():
         state = round_state(PEOPLE, round=number, **rates)
         aggregator.prepare(state, models)
         aggregator.begin(state, EVERYBODY, models)
-        before = [aggregator.correction(0, client) for client in range(3)]
+        before = [aggregator.corrections(0, np.array([client]))[0] for client in range(3)]
         for client in range(3):
             wanted, _ = reference_update(task, 0, 2, models[0], client, number, aggregator)
             sent.append(wanted)

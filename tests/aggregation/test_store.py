@@ -6,6 +6,7 @@ import torch
 
 from conftest import population, round_state
 from fedmux.aggregation import store
+from fedmux.aggregation.aggregator import Place
 from fedmux.aggregation.store import ClientStore
 from fedmux.population import Population
 from stepping import zero_models
@@ -16,7 +17,7 @@ PRECISION = [("float32", 2**-24), ("bfloat16", 2**-8)]  # largest relative round
 
 def begun(people: Population, precision="float32", storage="memory", folder=None) -> ClientStore:
     kept = ClientStore(precision, storage)
-    kept.scratch = folder
+    kept.place = Place(folder)
     kept.begin(round_state(people), zero_models(people.tasks, SIZE))
     return kept
 
@@ -65,7 +66,7 @@ def busy(kept: ClientStore, rounds: int, seed: int = 0) -> Population:
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_the_running_sum_is_that_of_what_is_stored_after_many_rounds_of_change(precision, storage, tmp_path):
     kept = ClientStore(precision, storage)
-    kept.scratch = tmp_path / "scratch"
+    kept.place = Place(tmp_path / "scratch")
     people = busy(kept, 200)
     for task in range(2):
         wanted = recomputed(kept, people, task)
@@ -80,7 +81,7 @@ def test_the_running_sum_is_that_of_what_is_stored_after_many_rounds_of_change(p
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_memory_and_disk_hold_the_same(precision, tmp_path):
     stores = [ClientStore(precision, storage) for storage in ("memory", "disk")]
-    stores[1].scratch = tmp_path / "scratch"
+    stores[1].place = Place(tmp_path / "scratch")
     for kept in stores:
         people = busy(kept, 60)
     everybody = np.arange(people.clients)
@@ -156,7 +157,7 @@ def test_a_refresh_removes_drift_and_changes_nothing_else(monkeypatch):
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_a_restored_store_goes_on_like_the_one_it_was_taken_from(precision, storage, tmp_path):
     kept, copy = (ClientStore(precision, storage) for _ in range(2))
-    kept.scratch, copy.scratch = tmp_path / "a", tmp_path / "b"
+    kept.place, copy.place = Place(tmp_path / "a"), Place(tmp_path / "b")
     assert kept.state()["row"].shape == (0, 0)
     people = busy(kept, 30)
     copy.restore({name: value.clone() for name, value in kept.state().items()})

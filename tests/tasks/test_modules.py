@@ -115,6 +115,52 @@ def test_parameter_counts_are_those_of_the_architectures(module: nn.Module, coun
     assert parameters(module) == count
 
 
+def textbook(module: Cnn) -> nn.Sequential:
+    """The same weights, each ReLU before its pooling, images in the format they come in."""
+    layers = list(module.layers)
+    layers[1], layers[2], layers[4], layers[5] = layers[2], layers[1], layers[5], layers[4]
+    assert [type(layer) for layer in layers[:6]] == 2 * [nn.Conv2d, nn.ReLU, nn.MaxPool2d]
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (1, 9, 13), (3, 9, 12), (3, 32, 32)], ids=str)
+def test_the_cnn_equals_the_textbook_form_in_values_and_gradients(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    module = Cnn(*shape, 10, kernel_size=5).double()
+    x, y = torch.randn(4, *shape, dtype=torch.float64), torch.randint(10, (4,))
+    x[0, 0, :2, :2] = 0.5  # ties inside a pooling window
+    weights = list(module.parameters())
+    ours, plain = module(x), textbook(module)(x)
+    torch.testing.assert_close(ours, plain)
+    for mine, wanted in zip(
+        torch.autograd.grad(cross_entropy(ours, y).mean(), weights),
+        torch.autograd.grad(cross_entropy(plain, y).mean(), weights),
+    ):
+        torch.testing.assert_close(mine, wanted)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 13), (3, 8, 11)], ids=str)
+def test_three_cnns_side_by_side_equal_the_loop_on_odd_sizes(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    modules: list[nn.Module] = [CnnSmall(*shape, 5) for _ in range(3)]
+    x, y = torch.randn(3, 4, *shape), torch.randint(5, (3, 4))
+    assert_vmap_of_gradients_equals_the_loop(modules, x, y)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_cnn_computes_channels_last_on_a_cpu(channels: int) -> None:
+    module = CnnSmall(channels, 8, 8, 5)
+    seen: list[torch.Tensor] = []
+    module.layers[0].register_forward_hook(lambda layer, given, output: seen.append(output))
+    module(torch.randn(4, channels, 8, 8))
+    assert seen[0].stride(1) == 1
+
+
+def test_the_names_of_the_cnn_s_weights() -> None:
+    layers = ("layers.0", "layers.3", "layers.7", "layers.9")
+    assert list(Cnn(1, 8, 8, 10).state_dict()) == [f"{a}.{b}" for a in layers for b in ("weight", "bias")]
+
+
 def test_an_mlp_without_hidden_layers_is_linear() -> None:
     module = Mlp(4, 3, hidden=())
     x, y = torch.randn(2, 4), torch.randn(2, 4)

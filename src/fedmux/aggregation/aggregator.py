@@ -5,7 +5,7 @@ does not grow with the number of jobs. A subclass says how each job weighs; one 
 overrides `add`, `finish`, `state` and `restore`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedmux.allocation import Assignment, RoundState
 from fedmux.flat import Model
-from fedmux.population import Floats, Ints
+from fedmux.population import Bools, Floats, Ints
+from fedmux.team import ALONE, Team
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +32,8 @@ class Updates:
 class LocalRule:
     """Changes what a client's local step does. Elementwise, so that it can run on stacked clients too."""
 
-    def correction(self, task: int, client: int) -> Tensor | None:
-        """A vector (P) that goes to the client with the model, if the rule needs one."""
+    def corrections(self, task: int, clients: Ints) -> Tensor | None:
+        """Vectors (k x P) that go to some clients with the model, if the rule needs them."""
         return None
 
     def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
@@ -40,11 +41,25 @@ class LocalRule:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where an aggregator works, and for whom."""
+
+    scratch: Path | None = None  # a folder for large state
+    device: torch.device = field(default=torch.device("cpu"))  # where updates arrive
+    team: Team = ALONE  # the processes that share the round
+    owned: Bools | None = None  # N x S: pairs whose state is kept in this process; None: all
+
+
 class Aggregator:
-    """A weighted sum of the updates: w_s <- w_s - sum_i c_is G_is."""
+    """A weighted sum of the updates: w_s <- w_s - sum_i c_is G_is.
+
+    With several processes each adds the updates of its own jobs; `exchange` then adds up over the team.
+    """
 
     local_rule: LocalRule | None = None
-    scratch: Path  # a folder for large state, if the aggregator wants one
+    remembers = False  # whether it keeps state for each client
+    place = Place()
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
         """Follow the population, before signals and draw."""
@@ -70,6 +85,10 @@ class Aggregator:
         weights = self._buffer_weights[updates.rows]
         self._buffer_total[task] += weights.sum()
         self._buffer_sums[task] += torch.from_numpy(weights).to(updates.buffers) @ updates.buffers
+
+    def exchange(self) -> None:
+        """Add up over the team what its processes have added, before `finish`."""
+        self.place.team.sum(self.total, self._buffer_total, *self.sums, *self._buffer_sums)
 
     def finish(self, models: list[Model]) -> list[Model]:
         return [

@@ -19,7 +19,9 @@ class Mifa(Remembering):
 
     def step_sizes(self) -> Floats:
         """Every client seen is applied with its share."""
-        return self.store.counted.sum(0) / np.maximum(self.store.total, 1.0)
+        counted = self.store.counted.sum(0)
+        self.place.team.sum(counted)
+        return counted / np.maximum(self.store.total, 1.0)
 
     def step(self, task: int) -> Tensor:
         return self.store.mean(task).to(self.sums[task])

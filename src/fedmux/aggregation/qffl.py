@@ -21,6 +21,7 @@ class QFair(Aggregator):
         self.inner, self.q = inner, q
 
     def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
+        self.inner.place = self.place
         self.inner.begin(state, assignment, models)
         self.weights = self.inner.weights
         losses = state.signals.losses
@@ -35,6 +36,10 @@ class QFair(Aggregator):
         weights = self.weights[updates.rows]
         self._sum[updates.task] += weights @ self._losses[updates.rows]
         self._total[updates.task] += weights.sum()
+
+    def exchange(self) -> None:
+        self.inner.exchange()
+        self.place.team.sum(self._sum, self._total)
 
     def factor(self, task: int) -> float:
         """phi."""

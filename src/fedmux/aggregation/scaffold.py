@@ -5,7 +5,6 @@ c_i+ = c_i - c + (w - y) / (K_i eta). The server steps by Eq. 3 of [P1] and keep
 client that trained replaces its variate once, however many processors it used.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from fedmux.aggregation.stale import Remembering
 from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import Assignment, RoundState
 from fedmux.flat import Model
+from fedmux.population import Ints
 
 
 class Scaffold(Remembering, LocalRule):
@@ -26,9 +26,9 @@ class Scaffold(Remembering, LocalRule):
         self.rates = state.learning_rates
         self.server = [self.store.mean(task) for task in range(len(models))]
 
-    def correction(self, task: int, client: int) -> Tensor:
+    def corrections(self, task: int, clients: Ints) -> Tensor:
         """c - c_i, sent with the model."""
-        return self.server[task] - self.store.get(task, np.array([client]))[0]
+        return self.server[task] - self.store.get(task, clients)
 
     def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
         assert correction is not None

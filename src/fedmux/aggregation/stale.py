@@ -26,12 +26,13 @@ MEMORY = 0.9  # weight of the past in the running means behind an estimated beta
 class Remembering(Unbiased):
     """An aggregator that keeps the last update of every client seen."""
 
+    remembers = True
+
     def __init__(self, store: ClientStore) -> None:
         self.store = store
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
-        if self.store.storage == "disk":
-            self.store.scratch = self.scratch
+        self.store.place = self.place
         self.sizes = state.population.sizes
         self.store.begin(state, models)
 
@@ -50,8 +51,7 @@ class Remembering(Unbiased):
         return self.store.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        if self.store.storage == "disk":
-            self.store.scratch = self.scratch
+        self.store.place = self.place
         self.store.restore(state)
 
 
@@ -82,7 +82,7 @@ class Stale(Remembering):
         self._learning = (
             assignment.count / assignment.expected * shares**2 / processors * (1 / probability - 1)
         )
-        self.sums = [self._past(task, state) for task in range(len(models))]
+        self.past = [self._past(task, state) for task in range(len(models))]
 
     def _betas(self, state: RoundState) -> np.ndarray:
         if self.beta != "estimated":
@@ -101,10 +101,18 @@ class Stale(Remembering):
         beta = torch.from_numpy(self.betas[clients, updates.task].copy()).to(before)
         fresh = updates.parameters - beta[:, None] * before
         super().add(Updates(updates.task, updates.rows, fresh, updates.buffers, updates.steps))
-        weight = torch.from_numpy(self._learning[updates.rows]).to(before)
-        self._fresh[0, updates.task] += float(weight @ (updates.parameters * before).sum(1))
-        self._fresh[1, updates.task] += float(weight @ (before * before).sum(1))
+        if self.beta == "estimated":
+            weight = torch.from_numpy(self._learning[updates.rows]).to(before)
+            self._fresh[0, updates.task] += float(weight @ (updates.parameters * before).sum(1))
+            self._fresh[1, updates.task] += float(weight @ (before * before).sum(1))
         self.remember(updates, before.float())
+
+    def exchange(self) -> None:
+        super().exchange()
+        self.place.team.sum(self._fresh)
+
+    def step(self, task: int) -> Tensor:
+        return self.past[task] + super().step(task)
 
     def finish(self, models: list[Model]) -> list[Model]:
         heard = self._fresh[1] > 0

@@ -4,16 +4,20 @@ Stale updates, MIFA's memory and SCAFFOLD's control variates are all such a stor
 room, in float32 or bfloat16, in memory or in a mapped file. The sum R_s = sum_i n_is h_is is updated in
 O(changed), so that sum_i d_is h_is = R_s / sum_j n_js costs nothing; clients that join, leave or change
 their data only move R.
+
+With several processes each keeps the rows of its own clients and its own part of the sums; what is asked of
+the whole (`mean`, `weighted`, `state`) is added up over the team, by all processes in the same order. Rows in
+memory lie on the device where updates arrive while there is room, else with the host.
 """
 
 import os
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import RoundState
 from fedmux.flat import Model
 from fedmux.population import Ints
@@ -21,6 +25,7 @@ from fedmux.population import Ints
 Precision = Literal["float32", "bfloat16"]
 Storage = Literal["memory", "disk"]
 
+DEVICE_SHARE = 0.4  # of a device's free memory that one growth of the rows may take
 REFRESH = 1000  # rounds between two recomputations of the sums, against drift
 
 
@@ -28,7 +33,7 @@ class ClientStore:
     def __init__(self, precision: Precision, storage: Storage) -> None:
         self.dtype = torch.float32 if precision == "float32" else torch.bfloat16
         self.storage = storage
-        self.scratch: Path | None = None  # where mapped files lie
+        self.place = Place()
         self.row = np.zeros((0, 0), np.int64)  # N x S: row of each pair, -1 if never seen
         self.counted = np.zeros((0, 0))  # N x S: the n_is with which a pair stands in the sum
         self.rows: list[Tensor] = []  # for each task: room x P
@@ -63,15 +68,16 @@ class ClientStore:
             size = len(models[task].parameters)
             self.rows.append(self._room(task, 0, size))
             self.used.append(0)
-            self.sums.append(torch.zeros(size, dtype=torch.float64))
+            self.sums.append(torch.zeros(size, dtype=torch.float64, device=self.place.device))
 
     def get(self, task: int, clients: Ints) -> Tensor:
         """The vectors of some clients (k x P, float32); zero for those never seen."""
         row = self.row[clients, task]
-        values = torch.zeros(len(clients), self.rows[task].shape[1])
+        values = torch.zeros(len(clients), self.rows[task].shape[1], device=self.place.device)
         seen = np.flatnonzero(row >= 0)
         if len(seen):
-            values[torch.from_numpy(seen)] = self.rows[task][torch.from_numpy(row[seen])].float()
+            kept = self.rows[task][torch.from_numpy(row[seen])]
+            values[torch.from_numpy(seen)] = kept.to(self.place.device, torch.float32)
         return values
 
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
@@ -82,25 +88,29 @@ class ClientStore:
             self.used[task] += len(new)
             self._grow(task)
         kept = values.to(self.dtype)  # the sum holds what is stored, not what was sent
-        self.rows[task][torch.from_numpy(self.row[clients, task])] = kept
+        rows = self.rows[task]
+        rows[torch.from_numpy(self.row[clients, task])] = kept.to(rows.device)
         self._add(task, sizes.astype(np.float64), kept.double() - before.double())
         self.counted[clients, task] = sizes
 
     def mean(self, task: int) -> Tensor:
         """sum_i d_is h_is (P, float32); clients never seen count as zero."""
-        return (self.sums[task] / max(self.total[task], 1.0)).float()
+        total = self.sums[task].clone()
+        self.place.team.sum(total)
+        return (total / max(self.total[task], 1.0)).float()
 
     def weighted(self, task: int, weights: np.ndarray) -> Tensor:
         """sum_i weights_i h_i over all clients seen (P)."""
         clients = np.flatnonzero(self.row[:, task] >= 0)
-        result = torch.zeros(self.rows[task].shape[1])
+        result = torch.zeros(self.rows[task].shape[1], device=self.place.device)
         for part in np.array_split(clients, max(1, -(-len(clients) // 256))):
             if len(part):
-                result += torch.from_numpy(weights[part]).float() @ self.get(task, part)
+                result += torch.from_numpy(weights[part]).to(result) @ self.get(task, part)
+        self.place.team.sum(result)
         return result
 
     def _add(self, task: int, weights: np.ndarray, values: Tensor) -> None:
-        self.sums[task] += torch.from_numpy(weights) @ values.double()
+        self.sums[task] += torch.from_numpy(weights).to(values.device) @ values.double()
 
     def _grow(self, task: int) -> None:
         room, size = self.rows[task].shape
@@ -110,15 +120,21 @@ class ClientStore:
                 self.rows[task][:room] = old  # a mapped file keeps its content when it grows
 
     def _room(self, task: int, rows: int, size: int) -> Tensor:
-        if self.storage == "memory" or rows == 0:
-            return torch.zeros(rows, size, dtype=self.dtype)
-        assert self.scratch is not None, "a store on disk needs a folder"
-        self.scratch.mkdir(exist_ok=True)
-        path = self.scratch / f"store-{task}.bin"
         needed = rows * size * self.dtype.itemsize
+        if self.storage == "memory" or rows == 0:
+            return torch.zeros(rows, size, dtype=self.dtype, device=self._device(needed))
+        assert self.place.scratch is not None, "a store on disk needs a folder"
+        self.place.scratch.mkdir(parents=True, exist_ok=True)
+        path = self.place.scratch / f"store-{task}.bin"
         with path.open("ab") as file:  # torch.from_file would extend it too, but spoils the first byte
             os.posix_fallocate(file.fileno(), 0, needed)  # a full disk is an error here, not a SIGBUS later
         return torch.from_file(str(path), shared=True, size=rows * size, dtype=self.dtype).view(rows, size)
+
+    def _device(self, needed: int) -> torch.device:
+        device = self.place.device
+        if device.type == "cuda" and needed > DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
+            return torch.device("cpu")
+        return device
 
     def bytes(self, task: int) -> int:
         """What the server keeps for a task: rows in use and the sum."""
@@ -126,19 +142,38 @@ class ClientStore:
         return self.used[task] * row.shape[1] * row.element_size() + self.sums[task].nbytes
 
     def state(self) -> dict[str, Tensor]:
-        tensors = {"row": torch.from_numpy(self.row), "counted": torch.from_numpy(self.counted)}
-        for task, (rows, used, total) in enumerate(zip(self.rows, self.used, self.sums)):
-            tensors[f"rows.{task}"], tensors[f"sum.{task}"] = rows[:used], total
+        """The whole store, at rank 0; the same for any number of processes but for the order of its rows."""
+        row, counted, team = self.row.copy(), self.counted.copy(), self.place.team
+        used = np.zeros((team.size, len(self.used)), np.int64)
+        used[team.rank] = self.used
+        team.sum(used, counted)
+        row = np.where(row >= 0, row + used[: team.rank].sum(0) + 1, 0)  # 0: not here
+        team.sum(row)
+        tensors = {"row": torch.from_numpy(row - 1), "counted": torch.from_numpy(counted)}
+        for task, (rows, mine, part) in enumerate(zip(self.rows, self.used, self.sums)):
+            total = part.clone()
+            team.sum(total)
+            tensors[f"rows.{task}"] = team.gather(rows[:mine].cpu())
+            tensors[f"sum.{task}"] = total.cpu()
         return tensors
 
     def restore(self, state: dict[str, Tensor]) -> None:
+        """Keep what belongs to this process."""
         if "row" not in state:
             return
-        self.row, self.counted = state["row"].numpy().copy(), state["counted"].numpy().copy()
+        row = state["row"].numpy()
+        mine = (row >= 0) & (True if self.place.owned is None else self.place.owned)
+        self.row = np.full(row.shape, -1, np.int64)
+        self.counted = np.where(mine, state["counted"].numpy(), 0.0)
         self.rows, self.used, self.sums = [], [], []
-        for task in range(self.row.shape[1]):
+        for task in range(row.shape[1]):
+            clients = np.flatnonzero(mine[:, task])
+            clients = clients[np.argsort(row[clients, task])]
             rows = state[f"rows.{task}"]
-            self.used.append(len(rows))
-            self.rows.append(self._room(task, len(rows), rows.shape[1]))
-            self.rows[task].copy_(rows)
-            self.sums.append(state[f"sum.{task}"].clone())
+            self.row[clients, task] = np.arange(len(clients))
+            self.used.append(len(clients))
+            self.rows.append(self._room(task, len(clients), rows.shape[1]))
+            self.rows[task].copy_(rows[torch.from_numpy(row[clients, task])])
+            # The drift of an old sum is part of the run; whose part it is does not matter.
+            total = state[f"sum.{task}"].to(self.place.device)
+            self.sums.append(total.clone() if self.place.team.rank == 0 else torch.zeros_like(total))

@@ -6,36 +6,80 @@ torch.optim.SGD's order: clip, weight decay, momentum, step.
 """
 
 import copy
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedmux.aggregation import LocalRule
+from fedmux.errors import FedmuxError
 from fedmux.flat import Layout, Model, read_buffers, write_buffers
+from fedmux.fleet.engine import CPU, Engine, whole
+from fedmux.importing import first_line
+from fedmux.population import Ints
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.tasks.task import Task
 
+CHUNK_BYTES = 64 * 2**20  # updates held at a time before they are handed on
 
-def batches(task: Task, index: int, client: int, round: int, seed: int) -> list[Tensor]:
-    """Row numbers of each mini-batch, all epochs in turn; a function of its arguments alone."""
+Chunk = tuple[Ints, Tensor, Tensor]  # places among the clients asked for, updates (k x P), buffers (k x Q)
+
+
+class Trainer(Protocol):
+    """One way to train the clients of one task."""
+
+    def updates(self, model: Model, clients: Ints, round: int, rule: LocalRule | None) -> Iterator[Chunk]:
+        """Every client's update w_start - w_end and its buffers afterwards, in bounded chunks."""
+        ...
+
+
+def orders(task: Task, index: int, client: int, round: int, seed: int) -> Ints:
+    """Row numbers of a client's points in the order of each epoch (epochs x n); depends on nothing else."""
     start, end = int(task.offsets[client]), int(task.offsets[client + 1])
     rng = generator(seed, Stream.BATCHES, round=round, client=client, task=index)
+    return start + np.stack([rng.permutation(end - start) for _ in range(task.local.epochs)])
+
+
+def batches(task: Task, index: int, client: int, round: int, seed: int) -> list[Tensor]:
+    """Row numbers of each mini-batch, all epochs in turn."""
     return [
         rows
-        for _ in range(task.local.epochs)
-        for rows in torch.from_numpy(start + rng.permutation(end - start)).split(task.local.batch_size)
+        for epoch in torch.from_numpy(orders(task, index, client, round, seed))
+        for rows in epoch.split(task.local.batch_size)
+        if len(rows)
     ]
 
 
 class TightLoop:
     """Trains clients of one task, one after the other, on the task's own module."""
 
-    def __init__(self, task: Task, index: int, seed: int) -> None:
-        self.task, self.index, self.seed = task, index, seed
+    def __init__(self, task: Task, index: int, seed: int, engine: Engine = CPU) -> None:
+        self.task, self.index, self.seed, self.engine = task, index, seed, engine
         self.flat = task.layout.bind()
         self.parameters: list[Tensor] = list(task.layout.parameters.values())
         self.buffers = list(task.layout.buffers.values())
+
+    def updates(
+        self, model: Model, clients: Ints, round: int, rule: LocalRule | None = None
+    ) -> Iterator[Chunk]:
+        limit = max(1, CHUNK_BYTES // (4 * max(1, len(model.parameters))))
+        devices = [self.engine.device] if self.engine.device.type == "cuda" else []
+        for begin in range(0, len(clients), limit):
+            chunk = np.arange(begin, min(begin + limit, len(clients)))
+            done = []
+            with torch.random.fork_rng(devices=devices):
+                for client in clients[chunk].tolist():
+                    try:
+                        with self.engine.computing():
+                            done.append(self.update(model, client, round, rule))
+                    except Exception as error:  # a user's module or loss can raise anything
+                        raise FedmuxError(
+                            f'task "{self.task.name}": local training of client {client} failed: '
+                            f"{first_line(error)}"
+                        ) from error
+            yield chunk, torch.stack([update for update, _ in done]), torch.stack([q for _, q in done])
 
     def update(
         self, model: Model, client: int, round: int, rule: LocalRule | None = None
@@ -48,12 +92,13 @@ class TightLoop:
         write_buffers(self.buffers, model.buffers)
         task.module.train()
         # Not torch.manual_seed, which takes 2 ms of looking for other devices.
-        torch.default_generator.manual_seed(
-            torch_seed(self.seed, Stream.MODULE, round=round, client=client, task=self.index)
-        )
+        seed = torch_seed(self.seed, Stream.MODULE, round=round, client=client, task=self.index)
+        torch.default_generator.manual_seed(seed)
+        if self.engine.device.type == "cuda":
+            torch.cuda.default_generators[self.engine.device.index].manual_seed(seed)
         velocity: list[Tensor] | None = None
         for rows in batches(task, self.index, client, round, self.seed):
-            loss = task.loss(task.module(task.x[rows]), task.y[rows]).mean()
+            loss = task.loss(whole(task.module(task.x[rows])), task.y[rows]).mean()
             gradients = list(
                 torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
             )
@@ -84,8 +129,8 @@ class TightLoop:
         if rule is None:
             return [], []
         start = self.task.layout.views(model.parameters)
-        correction = rule.correction(self.index, client)
-        return start, [None] * len(start) if correction is None else self.task.layout.views(correction)
+        correction = rule.corrections(self.index, np.array([client]))
+        return start, [None] * len(start) if correction is None else self.task.layout.views(correction[0])
 
 
 def reference_update(
@@ -117,8 +162,9 @@ def reference_update(
             parameters = list(layout.parameters.values())
             gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            correction = rule.correction(index, client)
-            flat = rule.gradient(flat, layout.read().parameters, model.parameters, correction)
+            correction = rule.corrections(index, np.array([client]))
+            extra = None if correction is None else correction[0]
+            flat = rule.gradient(flat, layout.read().parameters, model.parameters, extra)
             for parameter, part in zip(parameters, layout.views(flat)):
                 parameter.grad = part
         if local.clip is not None:
@@ -126,10 +172,3 @@ def reference_update(
         optimiser.step()
     trained = layout.read()
     return model.parameters - trained.parameters, trained.buffers
-
-
-def client_means(values: Tensor, offsets: np.ndarray) -> np.ndarray:
-    """Mean over each client's range of one value a point (N); NaN for a client without points."""
-    total = np.concatenate([[0.0], np.cumsum(values.double().numpy())])
-    count = np.diff(offsets)
-    return np.divide(np.diff(total[offsets]), count, out=np.full(len(count), np.nan), where=count > 0)

@@ -1,6 +1,11 @@
-"""The simulated fleet: every client's work done here, one pooled tensor a task, a client an index range."""
+"""The simulated fleet: every client's work done here, one pooled tensor a task, a client an index range.
+
+The work is divided over the team's processes, if there are several. On a GPU nothing waits for it inside a
+round but what must be known on the host: the signals and the scores.
+"""
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,118 +17,228 @@ from fedmux.allocation.plan import Signal
 from fedmux.errors import FedmuxError
 from fedmux.flat import Model
 from fedmux.fleet import Scores, Stale
-from fedmux.fleet.local import TightLoop, client_means
-from fedmux.importing import first_line
+from fedmux.fleet.division import longest_first, owned, point_cost
+from fedmux.fleet.engine import CPU, Engine, whole
+from fedmux.fleet.local import TightLoop, Trainer
+from fedmux.fleet.stacked import Stacked, obstacle
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
+from fedmux.team import ALONE, Team
 
-CHUNK_BYTES = 64 * 2**20  # updates held at a time before they are handed on
 KEEP_BYTES = 2**30  # updates kept from the signals for the training that follows, at most
+DEVICE_KEEP = 0.4  # on a GPU instead: this part of its free memory
 BATCH = 64  # points of a forward pass; larger batches are slower on a CPU
+DEVICE_BATCH = 2048
+TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})
+
+
+class Kept(NamedTuple):
+    """Updates that were computed for a signal."""
+
+    clients: Ints
+    parameters: Tensor
+    buffers: Tensor
+
+
+class ClientScores(NamedTuple):
+    """What a forward pass over the points of some clients told, and of which weights."""
+
+    weights: Tensor
+    known: Bools  # N
+    losses: Floats  # N
+    scores: Floats  # N
 
 
 class SimulatedFleet:
-    def __init__(self, tasks: list[Task], seed: int) -> None:
-        self.tasks = tasks
-        self.loops = [TightLoop(task, index, seed) for index, task in enumerate(tasks)]
-        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # (task, client) -> update, buffers
+    """`sticky` keeps a client's jobs with the process that owns it; otherwise the longest jobs go first."""
+
+    def __init__(
+        self,
+        tasks: list[Task],
+        seed: int,
+        engine: Engine = CPU,
+        team: Team = ALONE,
+        sticky: bool = True,
+    ) -> None:
+        self.tasks = [task.to(engine.device) for task in tasks]
+        self.engine, self.team, self.sticky = engine, team, sticky
+        self.notices: list[str] = []
+        self.owned = owned(tasks, team.rank, team.size)
+        self.trainers = [self._trainer(task, index, seed) for index, task in enumerate(self.tasks)]
+        self.costs = np.ones(len(tasks))
+        if team.size > 1 and not sticky:
+            self.costs = np.array([point_cost(task) for task in self.tasks])
+        self._kept: dict[int, list[Kept]] = {}
+        self._seen: dict[int, ClientScores] = {}
+        self._scored: dict[str, tuple[list[Tensor], Scores]] = {}
+
+    def _trainer(self, task: Task, index: int, seed: int) -> Trainer:
+        if self.engine.stacks:
+            reason = obstacle(task, self.engine)
+            if reason is None:
+                return Stacked(task, index, seed, self.engine)
+            self.notices.append(f'task "{task.name}": clients train one by one, not stacked: {reason}')
+        return TightLoop(task, index, seed, self.engine)
 
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
     ) -> Signals:
         """Losses in shared batches over all clients; norms by training every asked pair."""
-        losses = self._client_values(models, asked, 0) if "loss" in needs else None
-        if not {"norm", "residual", "projection"} & set(needs):
+        losses = self._client_values(models, asked)[0] if "loss" in needs else None
+        if not TRAINED_SIGNALS & set(needs):
             return Signals(losses)
-        norms, betas = np.full(asked.shape, np.nan), np.full(asked.shape, np.nan)
-        task, client = np.nonzero(asked.T)
-        size = sum(4 * len(models[s].parameters) * int(n) for s, n in enumerate(asked.sum(0)))
-        for s, i, update, buffers in self._updates(models, client, task, round, None):
-            if size <= KEEP_BYTES:
-                self._kept[s, i] = update, buffers
-            if "norm" not in needs:
-                last = stale(s, np.array([i]))[0]
-                square = float(last @ last)
-                beta = 1.0 if "residual" in needs else float(update @ last) / square if square > 0 else 0.0
-                update, betas[i, s] = update - beta * last, beta
-            norms[i, s] = float(torch.linalg.vector_norm(update))
+        mine = asked & self.owned
+        keep = self._bytes(models, mine) <= self._room_to_keep()
+        found: list[tuple[int, Ints, Tensor]] = []  # task, clients, norms and betas (2 x k)
+        for s, (model, trainer) in enumerate(zip(models, self.trainers)):
+            clients = np.flatnonzero(mine[:, s])
+            for places, updates, buffers in trainer.updates(model, clients, round, None):
+                if keep:
+                    self._kept.setdefault(s, []).append(Kept(clients[places], updates, buffers))
+                beta = torch.ones(len(places), device=updates.device)
+                if "norm" not in needs:
+                    last = stale(s, clients[places]).to(updates)
+                    if "projection" in needs:
+                        square = (last * last).sum(1)
+                        beta = torch.where(square > 0, (updates * last).sum(1) / square.clamp(min=1e-38), 0)
+                    updates = updates - beta[:, None] * last
+                norms = torch.linalg.vector_norm(updates, dim=1)
+                found.append((s, clients[places], torch.stack([norms, beta])))
+        told = np.zeros((2, *asked.shape))
+        for s, clients, values in found:  # the first of these waits for the device
+            told[:, clients, s] = values.cpu().numpy()
+            self._demand_finite(s, clients, np.isfinite(told[0, clients, s]), round)
+        self.team.sum(told)
+        norms, betas = np.where(asked, told, np.nan)
         return Signals(losses, norms, betas if "projection" in needs else None)
 
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None = None
     ) -> Iterator[Updates]:
-        """Updates in the assignment's order; those just computed for a signal are not computed again."""
+        """Updates of this process's jobs; those just computed for a signal are not computed again."""
         kept, self._kept = ({} if rule else self._kept), {}
-        for s, model in enumerate(models):
-            rows = np.flatnonzero(assignment.task == s)
-            limit = max(1, CHUNK_BYTES // (4 * max(1, len(model.parameters))))
-            for begin in range(0, len(rows), limit):
-                chunk = rows[begin : begin + limit]
-                clients = assignment.client[chunk]
-                new = (
-                    clients
-                    if not kept
-                    else np.array([i for i in clients.tolist() if (s, i) not in kept], int)
-                )
-                for _, i, *trained in self._updates(models, new, np.full(len(new), s), round, rule):
-                    kept[s, i] = trained[0], trained[1]
-                done = [kept.pop((s, i)) for i in clients.tolist()]
-                yield Updates(
-                    s,
-                    chunk,
-                    torch.stack([update for update, _ in done]),
-                    torch.stack([buffers for _, buffers in done]),
-                    self.tasks[s].local.steps(np.diff(self.tasks[s].offsets)[clients]),
-                )
+        mine = self._mine(assignment)
+        unchecked: list[tuple[int, Ints, Tensor]] = []
+        for s, (model, trainer) in enumerate(zip(models, self.trainers)):
+            jobs = np.flatnonzero(mine & (assignment.task == s))
+            row = np.full(len(self.tasks[s].offsets) - 1, -1)
+            row[assignment.client[jobs]] = jobs
+            for have in kept.pop(s, []):
+                wanted = np.flatnonzero(row[have.clients] >= 0)
+                if len(wanted):
+                    chosen = slice(None) if len(wanted) == len(have.clients) else torch.from_numpy(wanted)
+                    rows = row[have.clients[wanted]]
+                    yield self._updates(s, assignment, rows, have.parameters[chosen], have.buffers[chosen])
+                    row[have.clients[wanted]] = -1
+            left = jobs[row[assignment.client[jobs]] >= 0]
+            for places, parameters, buffers in trainer.updates(model, assignment.client[left], round, rule):
+                rows = left[places]
+                unchecked.append((s, assignment.client[rows], torch.isfinite(parameters.sum(1))))
+                if parameters.device.type == "cpu":
+                    self._check_finite(unchecked, round)
+                yield self._updates(s, assignment, rows, parameters, buffers)
+        self._check_finite(unchecked, round)  # on a GPU only now, when all is under way
+
+    def _updates(
+        self, s: int, assignment: Assignment, rows: Ints, parameters: Tensor, buffers: Tensor
+    ) -> Updates:
+        task = self.tasks[s]
+        return Updates(s, rows, parameters, buffers, task.local.steps(task.sizes[assignment.client[rows]]))
+
+    def _mine(self, assignment: Assignment) -> Bools:
+        if self.sticky:
+            return self.owned[assignment.client, assignment.task]
+        if self.team.size == 1:
+            return np.ones(len(assignment), bool)
+        points = np.stack([task.sizes * task.local.epochs for task in self.tasks], axis=1) * self.costs
+        costs = points[assignment.client, assignment.task]
+        return longest_first(costs, self.team.size) == self.team.rank
+
+    def _check_finite(self, unchecked: list[tuple[int, Ints, Tensor]], round: int) -> None:
+        while unchecked:
+            s, clients, finite = unchecked.pop(0)
+            self._demand_finite(s, clients, finite.cpu().numpy(), round)
+
+    def _demand_finite(self, s: int, clients: Ints, finite: Bools, round: int) -> None:
+        if not finite.all():
+            raise FedmuxError(
+                f'task "{self.tasks[s].name}": the update of client {clients[~finite].min()} in round '
+                f"{round + 1} is not finite; lower learning_rate or set clip"
+            )
+
+    def _bytes(self, models: list[Model], pairs: Bools) -> int:
+        return sum(4 * len(model.parameters) * int(n) for model, n in zip(models, pairs.sum(0)))
+
+    def _room_to_keep(self) -> float:
+        if self.engine.device.type == "cuda":
+            return DEVICE_KEEP * torch.cuda.mem_get_info(self.engine.device)[0]
+        return KEEP_BYTES
 
     def evaluate(self, models: list[Model], part: str) -> Scores:
-        scores = []
+        weights = [model.parameters for model in models]
+        before = self._scored.get(part)
+        if before is None or any(a is not b for a, b in zip(before[0], weights)):
+            self._scored[part] = weights, self._evaluate(models, part)
+        return self._scored[part][1]
+
+    def _evaluate(self, models: list[Model], part: str) -> Scores:
+        sums, points = [], []
         for task, model in zip(self.tasks, models):
             x, y = task.validation if part == "validation" else task.test
-            scores.append([values.mean().item() for values in self._forward(task, model, x, y)])
-        loss, accuracy = np.array(scores).T
+            points.append(len(x))
+            mine = slice(*(len(x) * rank // self.team.size for rank in (self.team.rank, self.team.rank + 1)))
+            sums.append(self._forward(task, model, x[mine], y[mine]).sum(1))
+        totals = torch.stack(sums).cpu().numpy()
+        self.team.sum(totals)
+        loss, accuracy = totals.T / np.array(points)
         return Scores(accuracy, loss)
 
     def client_accuracies(self, models: list[Model], available: Bools) -> Floats:
-        return self._client_values(models, available, 1)
+        return self._client_values(models, available)[1]
 
-    def _client_values(self, models: list[Model], asked: Bools, which: int) -> Floats:
-        """Mean loss (0) or score (1) of each asked client over its own points; N x S."""
-        values = np.full(asked.shape, np.nan)
+    def _client_values(self, models: list[Model], asked: Bools) -> tuple[Floats, Floats]:
+        """Mean loss and score of each asked client over its own points; N x S each.
+
+        One pass tells both, so the scores of a round's end are the losses of the next round's beginning.
+        """
+        told: list[tuple[int, Ints, Tensor]] = []
         for s, (task, model) in enumerate(zip(self.tasks, models)):
-            clients = np.flatnonzero(asked[:, s])
-            x, y, offsets = task.points_of(clients)
-            values[clients, s] = client_means(self._forward(task, model, x, y)[which], offsets)
-        return values
+            seen = self._seen.get(s)
+            if seen is None or seen.weights is not model.parameters or (asked[:, s] & ~seen.known).any():
+                clients = np.flatnonzero(asked[:, s] & self.owned[:, s])
+                x, y, offsets = task.points_of(clients)
+                told.append((s, clients, client_means(self._forward(task, model, x, y), offsets)))
+        fresh = np.zeros((2, *asked.shape))
+        for s, clients, means in told:  # the first of these waits for the device
+            fresh[:, clients, s] = means.cpu().numpy()
+        if told:
+            self.team.sum(fresh)
+        for s, _, _ in told:
+            known = asked[:, s] & (self.tasks[s].sizes > 0)
+            losses, scores = np.where(known, fresh[:, :, s], np.nan)
+            self._seen[s] = ClientScores(models[s].parameters, asked[:, s].copy(), losses, scores)
+        seen_by_task = [self._seen[s] for s in range(len(models))]
+        losses = np.stack([seen.losses for seen in seen_by_task], axis=1)
+        scores = np.stack([seen.scores for seen in seen_by_task], axis=1)
+        return np.where(asked, losses, np.nan), np.where(asked, scores, np.nan)
 
     @torch.inference_mode()
-    def _forward(self, task: Task, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and score of each point under a global model."""
+    def _forward(self, task: Task, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        """Loss and score of each point under a global model (2 x points, float64)."""
         task.layout.write(model)
         task.module.eval()
-        losses, scores = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
-        for inputs, targets in zip(x.split(BATCH), y.split(BATCH)):
-            outputs = task.module(inputs)
-            losses.append(task.loss(outputs, targets).double())
-            scores.append(task.metric(outputs, targets).double())
-        return torch.cat(losses), torch.cat(scores)
+        batch = BATCH if x.device.type == "cpu" else DEVICE_BATCH
+        parts = [torch.zeros(2, 0, dtype=torch.float64, device=x.device)]
+        with self.engine.computing():
+            for inputs, targets in zip(x.split(batch), y.split(batch)):
+                outputs = whole(task.module(inputs))
+                values = task.loss(outputs, targets), task.metric(outputs, targets)
+                parts.append(torch.stack([value.double() for value in values]))
+        return torch.cat(parts, dim=1)
 
-    def _updates(
-        self, models: list[Model], clients: Ints, tasks: Ints, round: int, rule: LocalRule | None
-    ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-        """(task, client, update, buffers) of each pair, in order."""
-        with torch.random.fork_rng(devices=[]):
-            for client, task in zip(clients.tolist(), tasks.tolist()):
-                name = self.tasks[task].name
-                try:
-                    update, buffers = self.loops[task].update(models[task], client, round, rule)
-                except Exception as error:  # a user's module or loss can raise anything
-                    raise FedmuxError(
-                        f'task "{name}": local training of client {client} failed: {first_line(error)}'
-                    ) from error
-                if not torch.isfinite(update.sum()):
-                    raise FedmuxError(
-                        f'task "{name}": the update of client {client} in round {round + 1} '
-                        f"is not finite; lower learning_rate or set clip"
-                    )
-                yield task, client, update, buffers
+
+def client_means(values: Tensor, offsets: Ints) -> Tensor:
+    """Means over each client's range of values by point (... x points); 0 for a client without points."""
+    ends = torch.from_numpy(offsets).to(values.device)
+    total = torch.nn.functional.pad(values.double().cumsum(-1), (1, 0))
+    return (total[..., ends[1:]] - total[..., ends[:-1]]) / ends.diff().clamp(min=1)

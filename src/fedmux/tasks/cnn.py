@@ -22,11 +22,11 @@ class Cnn(nn.Module):
         padding = kernel_size // 2  # keeps height and width, so that each pooling halves them
         self.layers = nn.Sequential(
             nn.Conv2d(channels, first, kernel_size, padding=padding),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),  # after pooling: the same values, from a quarter of the numbers
             nn.Conv2d(first, second, kernel_size, padding=padding),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
             nn.Linear(second * (height // 4) * (width // 4), self.hidden),
             nn.ReLU(),
@@ -34,6 +34,9 @@ class Cnn(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if images.is_cpu:
+            # Channels last, in which max_pool2d is 16 times as fast; vmap refuses `.to(memory_format=...)`.
+            images = images.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
         logits: torch.Tensor = self.layers(images)
         return logits
 

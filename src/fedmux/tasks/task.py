@@ -1,7 +1,7 @@
 """A task at run time: one of the S models being trained, with its module, loss, metric and data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -46,6 +46,27 @@ class Task:
     test: tuple[Tensor, Tensor]  # held-out points that are reported
     local: LocalSgd
     learning_rate: Callable[[int], float]  # of the round
+
+    @property
+    def sizes(self) -> Ints:
+        """N: points of each client."""
+        return np.diff(self.offsets)
+
+    def to(self, device: torch.device) -> "Task":
+        """The task with its module and all its data there."""
+        if self.x.device == device:
+            return self
+        module = self.module.to(device)
+        x, y, *held_out = (t.to(device) for t in (self.x, self.y, *self.validation, *self.test))
+        return replace(
+            self,
+            module=module,
+            layout=Layout(module),
+            x=x,
+            y=y,
+            validation=(held_out[0], held_out[1]),
+            test=(held_out[2], held_out[3]),
+        )
 
     def points_of(self, clients: Ints) -> tuple[Tensor, Tensor, Ints]:
         """Points of some clients, in order, and where each of them begins and ends."""

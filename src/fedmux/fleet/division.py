@@ -1,0 +1,39 @@
+"""Who in a team of processes does which client's work. Every process comes to the same division."""
+
+import heapq
+
+import numpy as np
+
+from fedmux.population import Bools, Floats, Ints
+from fedmux.tasks.task import Task
+
+
+def owners(task: Task, size: int) -> Ints:
+    """N: the process of each client, in ranges of about equal work, so that a part's points lie together."""
+    work = np.cumsum(task.local.steps(task.sizes) + 1e-9)
+    return np.minimum((work - work[0] / 2) * size // work[-1], size - 1).astype(np.int64)
+
+
+def owned(tasks: list[Task], rank: int, size: int) -> Bools:
+    """N x S: the pairs that belong to one process."""
+    return np.stack([owners(task, size) == rank for task in tasks], axis=1)
+
+
+def longest_first(costs: Floats, size: int) -> Ints:
+    """J: the process of each job; the longest go first, each to whoever has least to do so far."""
+    load = [(0.0, rank) for rank in range(size)]
+    rank_of = np.zeros(len(costs), np.int64)
+    for job in np.argsort(-costs, kind="stable").tolist():
+        least, rank = heapq.heappop(load)
+        rank_of[job] = rank
+        heapq.heappush(load, (least + float(costs[job]), rank))
+    return rank_of
+
+
+def point_cost(task: Task) -> float:
+    """What one point of a task costs beside one of another, in operations; by counting, not by timing."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        task.module.eval()(task.x[:1])
+    return float(counter.get_total_flops()) + task.layout.size + 1.0

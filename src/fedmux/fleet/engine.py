@@ -1,0 +1,63 @@
+"""Where and how the simulator computes: the device, the precision, and one client at a time or many."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedmux.errors import FedmuxError
+
+Precision = Literal["fp32", "tf32", "bf16"]
+Local = Literal["auto", "loop", "stacked"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    device: torch.device = field(default=torch.device("cpu"))
+    precision: Precision = "fp32"
+    local: Local = "auto"  # auto: stacked on a GPU, the loop on a CPU, where nothing beats it
+
+    @property
+    def stacks(self) -> bool:
+        return self.local == "stacked" or (self.local == "auto" and self.device.type == "cuda")
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Forward and backward passes in the chosen precision; sums and weights stay in float32."""
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = matmul.allow_tf32, cudnn.allow_tf32
+        matmul.allow_tf32 = cudnn.allow_tf32 = self.precision == "tf32"
+        half = self.precision == "bf16"
+        # No cache of cast weights: it would outlive a captured graph's memory.
+        cast = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+        try:
+            with cast if half else nullcontext():
+                yield
+        finally:
+            matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+CPU = Engine()
+
+
+def whole(outputs: Tensor) -> Tensor:
+    """A module's outputs, in float32 if they are in less: losses are not computed in half precision."""
+    return outputs.float() if outputs.element_size() < 4 else outputs
+
+
+def find_device(name: str, rank: int = 0) -> torch.device:
+    """`auto`, `cpu`, `cuda` (the rank's own) or `cuda:1`; FedmuxError where there is none."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise FedmuxError(
+            f'execution.device = "{name}": there is no CUDA device here; choose "cpu" or "auto"'
+        )
+    count = torch.cuda.device_count()
+    index = int(name.partition(":")[2] or rank % count) if name != "auto" else rank % count
+    if index >= count:
+        raise FedmuxError(f'execution.device = "{name}": there are only {count}, numbered from 0')
+    return torch.device("cuda", index)

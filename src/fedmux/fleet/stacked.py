@@ -1,0 +1,289 @@
+"""Local training of many clients at once: weights stacked, `vmap` over clients, the step a CUDA graph.
+
+Clients are ordered by batch width and number of steps. Those of one width train together, in chunks that
+fit the memory budget; inside a chunk the busiest stand first, so that those still at work are always a
+prefix, and a step only computes that prefix (rounded up to a few sizes). A batch that is short is filled up
+with points of weight 0: the loss is the mean over the true points exactly. On a GPU each (size, width) is
+one graph: the first step of its kind runs as it is, the second is captured, all others are replays.
+"""
+
+import copy
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from fedmux.aggregation import LocalRule
+from fedmux.errors import FedmuxError
+from fedmux.flat import Layout, Model, write_buffers
+from fedmux.fleet.engine import Engine, whole
+from fedmux.fleet.local import CHUNK_BYTES, Chunk, orders
+from fedmux.importing import first_line
+from fedmux.population import Ints
+from fedmux.tasks.task import Task
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of a stack; sooner full than new
+DEVICE_BYTES = 24 * 2**30  # of a GPU's memory for one chunk's training, at most
+DEVICE_SHARE = 0.3  # and at most this part of what is free
+
+
+class Stacked:
+    """Trains clients of one task together, on copies of the weights stacked along a first dimension."""
+
+    def __init__(self, task: Task, index: int, seed: int, engine: Engine) -> None:
+        self.task, self.index, self.seed, self.engine = task, index, seed, engine
+        self.names = list(task.layout.parameters)
+        self.shapes = [p.shape for p in task.layout.parameters.values()]
+        self.room = 0  # clients that fit into the stack
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+        self.captures = engine.device.type == "cuda"
+        self.pool: Any = None
+        self.gradients = vmap(grad(self._loss))
+
+    def _loss(self, weights: tuple[Tensor, ...], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        """One client's mini-batch: the mean over its true points, whose shares add up to 1."""
+        outputs = functional_call(self.task.module, dict(zip(self.names, weights)), (x,))
+        return (self.task.loss(whole(outputs), y) * share).sum()
+
+    def updates(
+        self, model: Model, clients: Ints, round: int, rule: LocalRule | None = None
+    ) -> Iterator[Chunk]:
+        if not len(clients):
+            return
+        task = self.task
+        write_buffers(list(task.layout.buffers.values()), model.buffers)
+        task.module.train()
+        try:
+            if not self.room:
+                self._make_room(model)
+            sizes = task.sizes[clients]
+            width, steps = _round_up(np.minimum(sizes, task.local.batch_size)), task.local.steps(sizes)
+            width = np.minimum(width, task.local.batch_size)
+            for together in np.unique(width)[::-1]:
+                places = np.flatnonzero(width == together)
+                places = places[np.argsort(-steps[places], kind="stable")]
+                for begin in range(0, len(places), self.room):
+                    chunk = places[begin : begin + self.room]
+                    with torch.no_grad(), self.engine.computing():
+                        trained = self._train(model, clients[chunk], int(together), round, rule)
+                    yield chunk, trained, model.buffers.expand(len(chunk), -1)
+        except torch.cuda.OutOfMemoryError as error:
+            raise FedmuxError(
+                f'task "{task.name}": the GPU has too little memory free to train {self.room} clients at '
+                f'once ({first_line(error)}); free some, or set execution.local = "loop"'
+            ) from error
+
+    def _train(self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None) -> Tensor:
+        """Updates (k x P) of clients in order of falling steps."""
+        rows, shares, steps = self._schedule(clients, width, round)
+        count = _size_for(len(clients), self.room)
+        starts = self.task.layout.views(model.parameters)
+        for values, kept, stack in zip(starts, self.starts, self.stack):
+            kept.copy_(values)
+            stack[:count].copy_(values.expand(count, *values.shape))
+        for velocity in self.velocity:
+            velocity[:count].zero_()
+        corrections = None if rule is None else rule.corrections(self.index, clients)
+        if corrections is not None:
+            self._keep_corrections(corrections)
+        rate = self.task.learning_rate(round)
+        alive = (steps[None, :] > np.arange(len(rows))[:, None]).sum(1)  # K
+        rates = np.where(steps[None, :] > np.arange(len(rows))[:, None], rate, 0.0)
+        table = self._send(rows), self._send(shares), self._send(rates.astype(np.float32))
+        if width not in self.inputs:
+            room = (self.room, width)
+            self.inputs[width] = (
+                torch.zeros(room, dtype=torch.int64, device=self.engine.device),
+                torch.zeros(room, device=self.engine.device),
+                torch.zeros(self.room, device=self.engine.device),
+            )
+        now = self.inputs[width]
+        now[1].zero_()  # those beyond the chunk have no points and no rate
+        now[2].zero_()
+        for step in range(len(rows)):
+            for here, all_steps in zip(now, table):
+                here[: len(clients)].copy_(all_steps[step])
+            self._step(_size_for(int(alive[step]), self.room), width, rule, corrections is not None)
+        update = torch.empty(len(clients), len(model.parameters), device=self.engine.device)
+        parts = update.split([shape.numel() for shape in self.shapes], dim=1)
+        for part, start, stack in zip(parts, starts, self.stack):
+            torch.sub(start, stack[: len(clients)], out=part.view(len(clients), *start.shape))
+        return update
+
+    def _schedule(self, clients: Ints, width: int, round: int) -> tuple[np.ndarray, np.ndarray, Ints]:
+        """Rows of each step's points (K x k x width), their shares in the loss, and each client's steps."""
+        task, sizes = self.task, self.task.sizes[clients]
+        passes, steps = task.local.passes(sizes), task.local.steps(sizes)
+        rows = np.zeros((int(steps.max(initial=0)), len(clients), width), np.int64)
+        for place, client in enumerate(clients.tolist()):
+            # What fills up the last batch is the client's own, at weight 0.
+            order = np.full((task.local.epochs, passes[place] * width), task.offsets[client])
+            order[:, : sizes[place]] = orders(task, self.index, client, round, self.seed)
+            rows[: steps[place], place] = order.reshape(-1, width)
+        step = np.arange(len(rows))[:, None]  # K x 1
+        points = sizes - step % np.maximum(passes, 1) * width  # K x k: left of the epoch
+        points = np.where(step < steps, np.clip(points, 0, width), 0)
+        inside = np.arange(width) < points[:, :, None]
+        return rows, (inside / np.maximum(points, 1)[:, :, None]).astype(np.float32), steps
+
+    def _send(self, values: np.ndarray) -> Tensor:
+        """To the device, without waiting for it."""
+        tensor = torch.from_numpy(values)
+        if self.engine.device.type == "cuda":
+            return tensor.pin_memory().to(self.engine.device, non_blocking=True)
+        return tensor
+
+    def _step(self, count: int, width: int, rule: LocalRule | None, corrected: bool) -> None:
+        """One local step of the first `count` clients of the stack."""
+        key = (count, width, rule, corrected)
+        if not self.captures or key not in self.graphs:
+            self._advance(*key)  # also warms up for the capture
+            self.graphs[key] = None
+            return
+        graph = self.graphs[key]
+        if graph is None:
+            graph = self.graphs[key] = self._capture(key)
+            if graph is None:
+                self._advance(*key)
+                return
+        graph.replay()
+
+    def _capture(self, key: tuple[int, int, LocalRule | None, bool]) -> "torch.cuda.CUDAGraph | None":
+        """A graph of one step; None where the module does something that cannot be captured."""
+        graph = torch.cuda.CUDAGraph()
+        if self.pool is None:
+            # One pool for all sizes: graphs run one after the other and leave nothing behind in it.
+            self.pool = torch.cuda.graph_pool_handle()
+        torch.cuda.synchronize(self.engine.device)
+        try:
+            with torch.cuda.graph(graph, pool=self.pool):
+                self._advance(*key)
+        except RuntimeError:
+            torch.cuda.synchronize(self.engine.device)
+            self.captures = False
+            return None
+        return graph
+
+    def _advance(self, count: int, width: int, rule: LocalRule | None, corrected: bool) -> None:
+        task, local = self.task, self.task.local
+        rows, shares, rates = (values[:count] for values in self.inputs[width])
+        stack = [weights[:count] for weights in self.stack]
+        gradients = list(self.gradients(tuple(stack), task.x[rows], task.y[rows], shares))
+        if rule is not None:
+            correction = [c[:count] for c in self.corrections] if corrected else [None] * len(stack)
+            gradients = [rule.gradient(*each) for each in zip(gradients, stack, self.starts, correction)]
+        if local.clip is not None:
+            norm = sum(g.flatten(1).square().sum(1) for g in gradients).sqrt()
+            factor = torch.clamp(local.clip / (norm + 1e-6), max=1.0)
+            gradients = [g * _along(factor, g) for g in gradients]
+        if local.weight_decay:
+            torch._foreach_add_(gradients, stack, alpha=local.weight_decay)
+        if local.momentum:
+            velocity = [v[:count] for v in self.velocity]
+            torch._foreach_mul_(velocity, local.momentum)
+            torch._foreach_add_(velocity, gradients)
+            gradients = velocity
+        for weights, gradient in zip(stack, gradients):
+            weights.addcmul_(gradient, _along(rates, gradient), value=-1)
+
+    def _make_room(self, model: Model) -> None:
+        """Allocate the stack, as large as the memory budget allows and the clients there are need."""
+        clients = len(self.task.offsets) - 1
+        if self.engine.device.type == "cuda":
+            self._allocate(2)
+            before = torch.cuda.memory_allocated(self.engine.device)
+            torch.cuda.reset_peak_memory_stats(self.engine.device)
+            width = self.task.local.batch_size
+            self.inputs[width] = (
+                torch.zeros(2, width, dtype=torch.int64, device=self.engine.device),
+                torch.zeros(2, width, device=self.engine.device),
+                torch.zeros(2, device=self.engine.device),
+            )
+            self._advance(2, width, None, False)
+            peak = torch.cuda.max_memory_allocated(self.engine.device) - before
+            each = peak / 2 + 4 * 4 * max(1, len(model.parameters))
+            budget = min(DEVICE_BYTES, DEVICE_SHARE * torch.cuda.mem_get_info(self.engine.device)[0])
+            limit = int(budget / each)
+        else:
+            limit = CHUNK_BYTES // (4 * max(1, len(model.parameters)))
+        wanted = SIZES[min(bisect_left(SIZES, clients), len(SIZES) - 1)]
+        fitting = [size for size in SIZES if size <= limit] or [1]
+        self._allocate(min(wanted, fitting[-1]))
+
+    def _allocate(self, room: int) -> None:
+        device = self.engine.device
+        self.room = room
+        self.starts = [torch.zeros(shape, device=device) for shape in self.shapes]
+        self.stack = [torch.zeros(room, *shape, device=device) for shape in self.shapes]
+        self.velocity = [torch.zeros_like(w) for w in self.stack] if self.task.local.momentum else []
+        self.corrections: list[Tensor] = []
+        self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width: rows, shares, rates
+
+    def _keep_corrections(self, corrections: Tensor) -> None:
+        if not self.corrections:
+            self.corrections = [torch.zeros_like(weights) for weights in self.stack]
+        parts = corrections.split([shape.numel() for shape in self.shapes], dim=1)
+        for kept, part in zip(self.corrections, parts):
+            kept[: len(part)].copy_(part.view(len(part), *kept.shape[1:]))
+
+
+def _round_up(values: Ints) -> Ints:
+    """To the next multiple of an eighth of the next power of two, so that few widths differ."""
+    step = np.maximum(1, 2 ** np.ceil(np.log2(np.maximum(values, 1))) // 8).astype(np.int64)
+    return np.maximum(1, -(-values // step) * step)
+
+
+def _size_for(count: int, room: int) -> int:
+    return min(SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else count, room)
+
+
+def _along(values: Tensor, like: Tensor) -> Tensor:
+    """One value a client, shaped to multiply its tensors."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def obstacle(task: Task, engine: Engine) -> str | None:
+    """Why clients of a task cannot be stacked with exactly the loop's result; None: they can.
+
+    Tries it: gradients of two stacked clients, one with a batch that is filled up, against each alone.
+    """
+    module = copy.deepcopy(task.module).train()
+    layout = Layout(module)
+    trial = Stacked(Task(**{**vars(task), "module": module, "layout": layout}), 0, 0, engine)
+    rows = torch.arange(3, device=task.x.device) % len(task.x)
+    x, y = task.x[rows], task.y[rows]
+    weights = tuple(p.detach().clone() for p in layout.parameters.values())
+    before = [b.clone() for b in layout.buffers.values()]
+
+    def alone(order: list[int]) -> list[Tensor]:
+        share = torch.full((len(order),), 1 / len(order), device=x.device)
+        return list(grad(trial._loss)(weights, x[order], y[order], share))
+
+    devices = [engine.device] if engine.device.type == "cuda" else []
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=devices), Engine(engine.device).computing():
+            module(x)
+            if any(not torch.equal(a, b) for a, b in zip(before, layout.buffers.values())):
+                return "it changes its buffers while training"
+            first, again, full = alone([0, 1]), alone([0, 1]), alone([1, 2, 0])
+            if not _alike(first, again):
+                return "it draws random numbers, which a stack would draw in another order"
+            order = torch.tensor([[0, 1, 0], [1, 2, 0]], device=x.device)
+            shares = torch.tensor([[0.5, 0.5, 0.0], [1 / 3] * 3], device=x.device)
+            both = trial.gradients(tuple(torch.stack([w, w]) for w in weights), x[order], y[order], shares)
+            if not _alike(first, [g[0] for g in both]) or not _alike(full, [g[1] for g in both]):
+                return "the points of a batch do not count independently of each other"
+    except Exception as error:  # whatever a module does that vmap does not know
+        return first_line(error)
+    return None
+
+
+def _alike(some: list[Tensor], others: list[Tensor]) -> bool:
+    scale = max((float(g.abs().max()) for g in some if g.numel()), default=0.0)
+    return all(
+        torch.allclose(a, b, rtol=1e-3, atol=1e-4 * scale + 1e-12) for a, b in zip(some, others, strict=True)
+    )

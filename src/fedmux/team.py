@@ -1,0 +1,143 @@
+"""The processes that train one run together: single program, multiple data, on torch.distributed.
+
+Every process holds the models and makes the same plan, since plans follow from the seed; client work is
+divided, and what the parts have in common is added up here. A team of one has nothing to add. Tensors and
+numbers travel, nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmux.errors import FedmuxError
+
+
+class TeamLost(FedmuxError):
+    """Another process of the team failed or died: the run cannot go on."""
+
+
+class Team:
+    """One process alone; `Processes` is the real thing."""
+
+    rank = 0
+    size = 1
+
+    def sum(self, *parts: Tensor | np.ndarray) -> None:
+        """Add up each array over the team, in place."""
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true of anyone."""
+        return flag
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """At rank 0: everyone's rows (k x P, on the CPU) below each other, by rank. Elsewhere: one's own."""
+        return rows
+
+    def share(self, tensors: dict[str, Tensor], table: dict[str, Any]) -> tuple[dict[str, Tensor], Any]:
+        """Rank 0's tensors and JSON values, at everyone."""
+        return tensors, table
+
+    def agree(self, what: str, *arrays: np.ndarray) -> None:
+        """TeamLost unless everyone has the same arrays."""
+
+
+ALONE = Team()
+
+
+class Processes(Team):
+    """The process group of torch.distributed; `reason` says why another process is gone, if anyone knows."""
+
+    def __init__(self, reason: Callable[[], str]) -> None:
+        import torch.distributed as dist
+
+        self.rank, self.size, self._reason = dist.get_rank(), dist.get_world_size(), reason
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:  # a peer's connection broke, or it kept everyone waiting too long
+            raise TeamLost(self._reason() or str(error).strip().splitlines()[0]) from error
+
+    def sum(self, *parts: Tensor | np.ndarray) -> None:
+        import torch.distributed as dist
+
+        with self._together():
+            for part in parts:
+                tensor = torch.from_numpy(part) if isinstance(part, np.ndarray) else part
+                if tensor.numel():
+                    dist.all_reduce(tensor)
+
+    def any(self, flag: bool) -> bool:
+        count = np.array([int(flag)])
+        self.sum(count)
+        return bool(count[0])
+
+    def gather(self, rows: Tensor) -> Tensor:
+        import torch.distributed as dist
+
+        counts = np.zeros(self.size, np.int64)
+        counts[self.rank] = len(rows)
+        self.sum(counts)
+        with self._together():
+            if self.rank:
+                if rows.numel():
+                    dist.send(rows.contiguous(), 0)
+                return rows
+            parts = [rows]
+            for rank in range(1, self.size):
+                part = rows.new_empty(int(counts[rank]), *rows.shape[1:])
+                if part.numel():
+                    dist.recv(part, rank)
+                parts.append(part)
+        return torch.cat(parts)
+
+    def share(self, tensors: dict[str, Tensor], table: dict[str, Any]) -> tuple[dict[str, Tensor], Any]:
+        shapes = {name: [str(t.dtype).removeprefix("torch."), *t.shape] for name, t in tensors.items()}
+        head = json.loads(self._share_text(json.dumps({"tensors": shapes, "table": table})))
+        shared = {}
+        for name, (kind, *shape) in head["tensors"].items():
+            room = torch.empty(shape, dtype=getattr(torch, kind))
+            shared[name] = self._broadcast(tensors[name].contiguous() if self.rank == 0 else room)
+        return shared, head["table"]
+
+    def _share_text(self, text: str) -> str:
+        data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        length = self._broadcast(torch.tensor([len(data)]))
+        return bytes(
+            self._broadcast(data if self.rank == 0 else torch.empty(int(length), dtype=torch.uint8)).numpy()
+        ).decode()
+
+    def _broadcast(self, tensor: Tensor) -> Tensor:
+        import torch.distributed as dist
+
+        with self._together():
+            if tensor.numel():
+                # As bytes: not every backend knows every type.
+                dist.broadcast(tensor.view(-1).view(torch.uint8), 0)
+        return tensor
+
+    def agree(self, what: str, *arrays: np.ndarray) -> None:
+        digest = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=7).digest()
+        number = int.from_bytes(digest, "little")  # 56 bits: sums of 128 stay whole
+        table = np.zeros(self.size, np.int64)
+        table[self.rank] = number
+        self.sum(table)
+        if (table != table[0]).any():
+            others = np.flatnonzero(table != table[0]).tolist()
+            raise TeamLost(
+                f"processes {others} came to another {what} than process 0; the same versions and kind of "
+                "processor are needed everywhere"
+            )
+
+
+def from_environment() -> bool:
+    """Whether torchrun (or the like) started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ

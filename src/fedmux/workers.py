@@ -1,0 +1,182 @@
+"""How a team comes together: processes started here beside this one, or by torchrun on many machines.
+
+Processes on one machine meet in a file and talk over the loopback interface alone. One that fails leaves
+word of why; one that dies is missed by the others at once.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedmux.errors import Interrupted
+from fedmux.fleet.engine import find_device
+from fedmux.importing import first_line
+from fedmux.team import ALONE, Processes, Team, TeamLost, from_environment
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+    from fedmux.experiment import Experiment
+
+WORD = "fedmux-failure"  # key under which a failing process says why
+Follow = Callable[["Experiment", Team], None]
+
+
+@contextmanager
+def joined(experiment: "Experiment | None", follow: Follow) -> Iterator[Team]:
+    """The team that an experiment asks for. Processes started here run `follow`."""
+    if from_environment():
+        with _from_environment() as team:
+            yield team
+        return
+    assert experiment is not None, "only torchrun's processes can wait to be told"
+    size = count(experiment)
+    if size == 1:
+        yield ALONE
+        return
+    with _started(size, experiment, follow) as team:
+        yield team
+
+
+def count(experiment: "Experiment") -> int:
+    """Processes on this machine: as many as asked for, or one a core, or one a GPU."""
+    settings = experiment.execution
+    if settings.workers != "auto":
+        return settings.workers
+    if find_device(settings.device).type == "cuda":
+        return torch.cuda.device_count() if ":" not in settings.device else 1
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Team]:
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
+
+    with tempfile.TemporaryDirectory(prefix="fedmux-") as folder:
+        place = Path(folder) / "team"
+        spawn = multiprocessing.get_context("spawn")
+        crew = [
+            spawn.Process(target=_work, args=(rank, size, place, experiment, follow), daemon=True)
+            for rank in range(1, size)
+        ]
+        store = FileStore(str(place), size)
+
+        def reason() -> str:
+            time.sleep(0.2)  # whoever is going down has that long to be gone
+            if store.check([WORD]):
+                return store.get(WORD).decode()
+            for rank, process in enumerate(crew, 1):
+                if process.exitcode is not None:
+                    code = process.exitcode
+                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                    return f"worker {rank} of {size} ended before its time ({how})"
+            return ""
+
+        try:
+            for process in crew:
+                process.start()
+            _wait_until_ready(store, crew, reason)
+            _join(store, 0, size, find_device(experiment.execution.device))
+            yield Processes(reason)
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            for process in crew:
+                process.join(5 if sys.exc_info()[0] is None else 0)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+
+
+def _wait_until_ready(
+    store: "Store", crew: "list[multiprocessing.context.SpawnProcess]", reason: Callable[[], str]
+) -> None:
+    """Joining waits for everyone; so see first that everyone comes."""
+    while not all(store.check([f"ready-{rank}"]) for rank, _ in enumerate(crew, 1)):
+        if any(process.exitcode is not None for process in crew):
+            raise TeamLost(reason())
+        time.sleep(0.02)
+
+
+def _join(store: "Store", rank: int, size: int, device: torch.device) -> None:
+    import torch.distributed as dist
+
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        dist.init_process_group(_backend(device, size), store=store, rank=rank, world_size=size)
+    finally:
+        if before is None:
+            del os.environ["GLOO_SOCKET_IFNAME"]
+        else:
+            os.environ["GLOO_SOCKET_IFNAME"] = before
+
+
+def _backend(device: torch.device, here: int) -> str:
+    """NCCL between GPUs, as long as no two processes share one; gloo for all else."""
+    own_gpus = device.type == "cuda" and here <= torch.cuda.device_count()
+    return "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
+
+
+def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: Follow) -> None:
+    """The life of a process started here. Ctrl-C is for the first one, which tells the others."""
+    from torch._C._distributed_c10d import FileStore
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    store = FileStore(str(place), size)
+    store.set(f"ready-{rank}", "yes")
+    device = find_device(experiment.execution.device, rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    _join(store, rank, size, device)
+    with _leaving_word(store):
+        follow(experiment, Processes(lambda: ""))
+
+
+@contextmanager
+def _from_environment() -> Iterator[Team]:
+    """As torchrun says: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE."""
+    import torch.distributed as dist
+
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    device = find_device("auto", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(_backend(device, here))
+    store = dist.distributed_c10d._get_default_store()
+
+    def reason() -> str:
+        time.sleep(0.2)
+        return store.get(WORD).decode() if store.check([WORD]) else "another process of the team ended"
+
+    team = Processes(reason)
+    try:
+        if team.rank:
+            with _leaving_word(store):
+                yield team
+        else:
+            yield team
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _leaving_word(store: "Store") -> Iterator[None]:
+    """A process other than the first says why it fails where the first one looks, and ends quietly."""
+    try:
+        yield
+    except (TeamLost, Interrupted):
+        pass  # the first process knows
+    except Exception as error:
+        store.set(WORD, str(error) if isinstance(error, ValueError) else first_line(error))
+        raise SystemExit(2) from None
