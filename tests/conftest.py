@@ -16,6 +16,14 @@ settings.register_profile("fedmux", deadline=None)  # a deadline would be a test
 settings.load_profile("fedmux")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of CUDA paths are for machines that have CUDA."""
+    if not torch.cuda.is_available():
+        needing = [item for item in items if item.get_closest_marker("cuda")]
+        config.hook.pytest_deselected(items=needing)
+        items[:] = [item for item in items if item not in set(needing)]
+
+
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDMUX_DATA", str(tmp_path_factory.getbasetemp() / "fedmux-data"))

@@ -261,7 +261,9 @@ class Execution(Settings):
         description="`cpu`, `cuda`, `cuda:1`; `auto`: a GPU if there is one",
     )
     precision: Precision = Field(
-        "fp32", description="of forward and backward passes: `fp32`, `tf32`, `bf16`; weights stay float32"
+        "tf32",
+        description="of a GPU's forward and backward passes: `fp32`, `tf32`, or `bf16` (a CPU's too); "
+        "weights and sums stay float32",
     )
     local: Local = Field(
         "auto",

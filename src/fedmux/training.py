@@ -70,8 +70,7 @@ class Training:
             notice(f"{line}; going back to {f'round {checkpoint.rounds}' if checkpoint else 'the start'}")
         if self.record:
             self.record.open_logs(lengths)
-        for line in self.fleet.notices:
-            notice(line)
+        self._tell()
         jobs, processors = self.experiment.population.jobs, self.population.total_processors
         if jobs is not None and jobs > processors and all(task.cost == 1 for task in self.experiment.tasks):
             notice(
@@ -98,6 +97,7 @@ class Training:
         while self.rounds < self.experiment.rounds and not self.stopped:
             began = time.perf_counter()
             metrics, jobs = self._round()
+            self._tell()
             self.seconds += time.perf_counter() - began
             metrics["seconds"] = self.seconds
             self._record(metrics, jobs)
@@ -186,6 +186,11 @@ class Training:
             learning_rates=np.array([task.learning_rate(self.rounds) for task in self.tasks]),
             costs=np.array([settings.cost for settings in self.experiment.tasks]),
         )
+
+    def _tell(self) -> None:
+        """What the fleet has noticed, once."""
+        while self.fleet.notices:
+            self.notice(self.fleet.notices.pop(0))
 
     def _tell_pauses(self) -> None:
         """Say once that a task has nobody to train it, and once that it goes on."""

@@ -177,7 +177,9 @@ def test_updates_made_for_a_signal_are_those_that_are_sent(keep, monkeypatch):
     trained = []
     inner = TightLoop.update
     monkeypatch.setattr(
-        TightLoop, "update", lambda self, *rest: (trained.append(rest[1]), inner(self, *rest))[1]
+        TightLoop,
+        "update",
+        lambda self, *rest, **out: (trained.append(rest[1]), inner(self, *rest, **out))[1],
     )
     report = fleet.signals([model], {"norm"}, 0, np.ones((3, 1), bool), None)
     (chunk,) = fleet.train([model], EVERYBODY, 0)

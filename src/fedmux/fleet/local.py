@@ -22,7 +22,7 @@ from fedmux.population import Ints
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.tasks.task import Task
 
-CHUNK_BYTES = 64 * 2**20  # updates held at a time before they are handed on
+CHUNK_BYTES = 28 * 2**20  # updates held at a time; beyond 32 MiB malloc takes fresh pages each time
 
 Chunk = tuple[Ints, Tensor, Tensor]  # places among the clients asked for, updates (k x P), buffers (k x Q)
 
@@ -68,23 +68,31 @@ class TightLoop:
         devices = [self.engine.device] if self.engine.device.type == "cuda" else []
         for begin in range(0, len(clients), limit):
             chunk = np.arange(begin, min(begin + limit, len(clients)))
-            done = []
+            updates = torch.empty(len(chunk), len(model.parameters), device=model.parameters.device)
+            buffers = torch.empty(
+                len(chunk), len(model.buffers), dtype=torch.float64, device=model.buffers.device
+            )
             with torch.random.fork_rng(devices=devices):
-                for client in clients[chunk].tolist():
+                for client, update, after in zip(clients[chunk].tolist(), updates, buffers):
                     try:
                         with self.engine.computing():
-                            done.append(self.update(model, client, round, rule))
+                            after.copy_(self.update(model, client, round, rule, out=update)[1])
                     except Exception as error:  # a user's module or loss can raise anything
                         raise FedmuxError(
                             f'task "{self.task.name}": local training of client {client} failed: '
                             f"{first_line(error)}"
                         ) from error
-            yield chunk, torch.stack([update for update, _ in done]), torch.stack([q for _, q in done])
+            yield chunk, updates, buffers
 
     def update(
-        self, model: Model, client: int, round: int, rule: LocalRule | None = None
+        self,
+        model: Model,
+        client: int,
+        round: int,
+        rule: LocalRule | None = None,
+        out: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """w_start - w_end (P) and the buffers afterwards (Q)."""
+        """w_start - w_end (P), written to `out` if given, and the buffers afterwards (Q)."""
         task, local = self.task, self.task.local
         start, correction = self._views(model, client, rule)
         rate = task.learning_rate(round)
@@ -120,7 +128,7 @@ class TightLoop:
                         torch._foreach_add_(velocity, gradients)
                     gradients = velocity
                 torch._foreach_add_(self.parameters, gradients, alpha=-rate)
-        return model.parameters - self.flat, read_buffers(self.buffers)
+        return torch.sub(model.parameters, self.flat, out=out), read_buffers(self.buffers)
 
     def _views(
         self, model: Model, client: int, rule: LocalRule | None

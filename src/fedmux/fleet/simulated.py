@@ -76,7 +76,7 @@ class SimulatedFleet:
         if self.engine.stacks:
             reason = obstacle(task, self.engine)
             if reason is None:
-                return Stacked(task, index, seed, self.engine)
+                return Stacked(task, index, seed, self.engine, self.notices.append)
             self.notices.append(f'task "{task.name}": clients train one by one, not stacked: {reason}')
         return TightLoop(task, index, seed, self.engine)
 

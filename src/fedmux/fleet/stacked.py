@@ -4,13 +4,13 @@ Clients are ordered by batch width and number of steps. Those of one width train
 fit the memory budget; inside a chunk the busiest stand first, so that those still at work are always a
 prefix, and a step only computes that prefix (rounded up to a few sizes). A batch that is short is filled up
 with points of weight 0: the loss is the mean over the true points exactly. On a GPU each (size, width) is
-one graph: the first step of its kind runs as it is, the second is captured, all others are replays.
+one graph, captured when it is first needed and replayed from then on.
 """
 
 import copy
+import gc
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 import torch
@@ -26,22 +26,25 @@ from fedmux.importing import first_line
 from fedmux.population import Ints
 from fedmux.tasks.task import Task
 
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of a stack; sooner full than new
-DEVICE_BYTES = 24 * 2**30  # of a GPU's memory for one chunk's training, at most
+# Of a stack: few where a step costs little anyway, later never an eighth too large.
+SIZES = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+PROBES = (4, 12)  # stacks whose memory tells what a client takes
+DEVICE_BYTES = 12 * 2**30  # of a GPU's memory for one chunk's training; more is no faster
 DEVICE_SHARE = 0.3  # and at most this part of what is free
 
 
 class Stacked:
     """Trains clients of one task together, on copies of the weights stacked along a first dimension."""
 
-    def __init__(self, task: Task, index: int, seed: int, engine: Engine) -> None:
-        self.task, self.index, self.seed, self.engine = task, index, seed, engine
+    def __init__(
+        self, task: Task, index: int, seed: int, engine: Engine, notice: Callable[[str], None] = print
+    ) -> None:
+        self.task, self.index, self.seed, self.engine, self.notice = task, index, seed, engine, notice
         self.names = list(task.layout.parameters)
         self.shapes = [p.shape for p in task.layout.parameters.values()]
         self.room = 0  # clients that fit into the stack
-        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
         self.captures = engine.device.type == "cuda"
-        self.pool: Any = None
         self.gradients = vmap(grad(self._loss))
 
     def _loss(self, weights: tuple[Tensor, ...], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
@@ -57,25 +60,35 @@ class Stacked:
         task = self.task
         write_buffers(list(task.layout.buffers.values()), model.buffers)
         task.module.train()
-        try:
-            if not self.room:
-                self._make_room(model)
-            sizes = task.sizes[clients]
-            width, steps = _round_up(np.minimum(sizes, task.local.batch_size)), task.local.steps(sizes)
-            width = np.minimum(width, task.local.batch_size)
-            for together in np.unique(width)[::-1]:
-                places = np.flatnonzero(width == together)
-                places = places[np.argsort(-steps[places], kind="stable")]
-                for begin in range(0, len(places), self.room):
-                    chunk = places[begin : begin + self.room]
+        if not self.room:
+            self._make_room(model)
+        sizes = task.sizes[clients]
+        steps = task.local.steps(sizes)
+        width = np.minimum(_round_up(np.minimum(sizes, task.local.batch_size)), task.local.batch_size)
+        for together in np.unique(width)[::-1]:
+            places = np.flatnonzero(width == together)
+            places = places[np.argsort(-steps[places], kind="stable")]
+            while len(places):
+                chunk = places[: -(-len(places) // -(-len(places) // self.room))]  # all about as large
+                try:
                     with torch.no_grad(), self.engine.computing():
                         trained = self._train(model, clients[chunk], int(together), round, rule)
-                    yield chunk, trained, model.buffers.expand(len(chunk), -1)
-        except torch.cuda.OutOfMemoryError as error:
+                except torch.cuda.OutOfMemoryError as error:  # others use the device too
+                    self._shrink(error)
+                    continue
+                yield chunk, trained, model.buffers.expand(len(chunk), -1)
+                places = places[len(chunk) :]
+
+    def _shrink(self, error: Exception) -> None:
+        """Half the room; what was captured belongs to the old stack."""
+        if self.room == 1:
             raise FedmuxError(
-                f'task "{task.name}": the GPU has too little memory free to train {self.room} clients at '
-                f'once ({first_line(error)}); free some, or set execution.local = "loop"'
+                f'task "{self.task.name}": the GPU has too little memory free to train a client '
+                f'({first_line(error)}); free some, or choose execution.device = "cpu"'
             ) from error
+        self.graphs.clear()
+        self._allocate(max(size for size in SIZES if size <= max(1, self.room // 2)))
+        torch.cuda.empty_cache()
 
     def _train(self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None) -> Tensor:
         """Updates (k x P) of clients in order of falling steps."""
@@ -94,14 +107,7 @@ class Stacked:
         alive = (steps[None, :] > np.arange(len(rows))[:, None]).sum(1)  # K
         rates = np.where(steps[None, :] > np.arange(len(rows))[:, None], rate, 0.0)
         table = self._send(rows), self._send(shares), self._send(rates.astype(np.float32))
-        if width not in self.inputs:
-            room = (self.room, width)
-            self.inputs[width] = (
-                torch.zeros(room, dtype=torch.int64, device=self.engine.device),
-                torch.zeros(room, device=self.engine.device),
-                torch.zeros(self.room, device=self.engine.device),
-            )
-        now = self.inputs[width]
+        now = self._inputs(width)
         now[1].zero_()  # those beyond the chunk have no points and no rate
         now[2].zero_()
         for step in range(len(rows)):
@@ -140,37 +146,39 @@ class Stacked:
     def _step(self, count: int, width: int, rule: LocalRule | None, corrected: bool) -> None:
         """One local step of the first `count` clients of the stack."""
         key = (count, width, rule, corrected)
-        if not self.captures or key not in self.graphs:
-            self._advance(*key)  # also warms up for the capture
-            self.graphs[key] = None
-            return
-        graph = self.graphs[key]
-        if graph is None:
-            graph = self.graphs[key] = self._capture(key)
-            if graph is None:
-                self._advance(*key)
-                return
-        graph.replay()
+        if self.captures and key not in self.graphs:
+            self._capture(key)
+        if self.captures:
+            self.graphs[key].replay()
+        else:
+            self._advance(*key)
 
-    def _capture(self, key: tuple[int, int, LocalRule | None, bool]) -> "torch.cuda.CUDAGraph | None":
-        """A graph of one step; None where the module does something that cannot be captured."""
+    def _capture(self, key: tuple[int, int, LocalRule | None, bool]) -> None:
+        """A graph of one step. All share one pool of memory: they run in turn and leave nothing in it."""
         graph = torch.cuda.CUDAGraph()
-        if self.pool is None:
-            # One pool for all sizes: graphs run one after the other and leave nothing behind in it.
-            self.pool = torch.cuda.graph_pool_handle()
-        torch.cuda.synchronize(self.engine.device)
+        pool = next(iter(self.graphs.values())).pool() if self.graphs else None
+        collecting = gc.isenabled()
+        gc.disable()  # an older graph that is thrown away in the middle would spoil this one
         try:
-            with torch.cuda.graph(graph, pool=self.pool):
+            with torch.cuda.graph(graph, pool=pool):
                 self._advance(*key)
-        except RuntimeError:
+            self.graphs[key] = graph
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
             torch.cuda.synchronize(self.engine.device)
             self.captures = False
-            return None
-        return graph
+            self.notice(
+                f'task "{self.task.name}": local steps cannot be captured as CUDA graphs, which makes them '
+                f"slower: {first_line(error)}"
+            )
+        finally:
+            if collecting:
+                gc.enable()
 
     def _advance(self, count: int, width: int, rule: LocalRule | None, corrected: bool) -> None:
         task, local = self.task, self.task.local
-        rows, shares, rates = (values[:count] for values in self.inputs[width])
+        rows, shares, rates = (values[:count] for values in self._inputs(width))
         stack = [weights[:count] for weights in self.stack]
         gradients = list(self.gradients(tuple(stack), task.x[rows], task.y[rows], shares))
         if rule is not None:
@@ -194,25 +202,26 @@ class Stacked:
         """Allocate the stack, as large as the memory budget allows and the clients there are need."""
         clients = len(self.task.offsets) - 1
         if self.engine.device.type == "cuda":
-            self._allocate(2)
-            before = torch.cuda.memory_allocated(self.engine.device)
-            torch.cuda.reset_peak_memory_stats(self.engine.device)
-            width = self.task.local.batch_size
-            self.inputs[width] = (
-                torch.zeros(2, width, dtype=torch.int64, device=self.engine.device),
-                torch.zeros(2, width, device=self.engine.device),
-                torch.zeros(2, device=self.engine.device),
-            )
-            self._advance(2, width, None, False)
-            peak = torch.cuda.max_memory_allocated(self.engine.device) - before
-            each = peak / 2 + 4 * 4 * max(1, len(model.parameters))
-            budget = min(DEVICE_BYTES, DEVICE_SHARE * torch.cuda.mem_get_info(self.engine.device)[0])
-            limit = int(budget / each)
+            least = 6 * 4 * max(1, len(model.parameters))  # weights, gradients, momentum, update
+            some, more = (self._peak(count) for count in PROBES)
+            each = max(least, (more - some) / (PROBES[1] - PROBES[0]))
+            free = torch.cuda.mem_get_info(self.engine.device)[0]
+            limit = int(min(DEVICE_BYTES, DEVICE_SHARE * free) / each)
         else:
             limit = CHUNK_BYTES // (4 * max(1, len(model.parameters)))
         wanted = SIZES[min(bisect_left(SIZES, clients), len(SIZES) - 1)]
-        fitting = [size for size in SIZES if size <= limit] or [1]
-        self._allocate(min(wanted, fitting[-1]))
+        self._allocate(min(wanted, max(size for size in SIZES if size <= max(1, limit))))
+
+    def _peak(self, count: int) -> int:
+        """Bytes that one step of so many clients takes at most. Also wakes up what a capture needs awake."""
+        device, width = self.engine.device, self.task.local.batch_size
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        self._allocate(count)
+        self._inputs(width)
+        with torch.no_grad(), self.engine.computing():
+            self._advance(count, width, None, False)
+        return torch.cuda.max_memory_allocated(device) - before
 
     def _allocate(self, room: int) -> None:
         device = self.engine.device
@@ -221,7 +230,18 @@ class Stacked:
         self.stack = [torch.zeros(room, *shape, device=device) for shape in self.shapes]
         self.velocity = [torch.zeros_like(w) for w in self.stack] if self.task.local.momentum else []
         self.corrections: list[Tensor] = []
-        self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width: rows, shares, rates
+        self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width
+
+    def _inputs(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where a step looks for its points' rows (room x width), their shares, and the rates (room)."""
+        if width not in self.inputs:
+            device = self.engine.device
+            self.inputs[width] = (
+                torch.zeros(self.room, width, dtype=torch.int64, device=device),
+                torch.zeros(self.room, width, device=device),
+                torch.zeros(self.room, device=device),
+            )
+        return self.inputs[width]
 
     def _keep_corrections(self, corrections: Tensor) -> None:
         if not self.corrections:
@@ -238,7 +258,7 @@ def _round_up(values: Ints) -> Ints:
 
 
 def _size_for(count: int, room: int) -> int:
-    return min(SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else count, room)
+    return min(SIZES[bisect_left(SIZES, count)], room)
 
 
 def _along(values: Tensor, like: Tensor) -> Tensor:
