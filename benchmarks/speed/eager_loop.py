@@ -11,8 +11,8 @@ from work import LEARNING_RATE, Work, flat
 
 class EagerLoop:
     def __init__(self, work: Work, device: str) -> None:
-        self.module = work.module().to(device).train()
-        self.parameters = list(self.module.parameters())
+        self.module = work.usual_module().to(device).train()
+        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         x, y = (part.to(device) for part in work.data())
         self.clients = [list(zip(a.split(work.batch), b.split(work.batch))) for a, b in zip(x, y)]
 

@@ -13,7 +13,7 @@ from work import LEARNING_RATE, Work
 def kept(work: Work) -> tuple[nn.Module, Tensor, Tensor]:
     """What a worker keeps from one client to the next: the module and everyone's data."""
     torch.set_num_threads(1)
-    return work.module().train(), *work.data()
+    return work.usual_module().train(), *work.data()
 
 
 def client_app(work: Work) -> ClientApp:

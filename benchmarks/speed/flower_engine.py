@@ -78,7 +78,7 @@ def main() -> None:
             min_train_nodes=work.clients,
             min_available_nodes=work.clients,
         )
-        initial = ArrayRecord(work.module().state_dict())
+        initial = ArrayRecord(work.usual_module().state_dict())
         strategy.start(grid, initial, num_rounds=1 + given.rounds, evaluate_fn=after_round)
 
     run_simulation(

@@ -34,7 +34,8 @@ def arguments(description: str | None, devices: Sequence[str] = ("cpu", "cuda"))
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3, help="timed, after one that is not")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--workers", type=int, default=1, help="cores of an engine that has workers")
+    parser.add_argument("--workers", type=int, default=1, help="processes, for an engine that has them")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32", help="likewise")
     given = parser.parse_args()
     if given.device not in devices:
         raise SystemExit(f"this engine runs on {', '.join(devices)} only")
@@ -97,6 +98,7 @@ def report(
         "check": first,
         "peak_memory_bytes": peak,
         "threads": given.workers,
+        "precision": given.precision,
         "versions": {"python": platform.python_version()}
         | {package: version(package) for package in ("torch", *packages)},
     }

@@ -15,7 +15,7 @@ from work import LEARNING_RATE, Work, flat
 class ModuleCopy:
     def __init__(self, work: Work, device: str) -> None:
         self.work, self.device = work, device
-        self.module = work.module().to(device)
+        self.module = work.usual_module().to(device)
         self.clients = [TensorDataset(x, y) for x, y in zip(*work.data())]
 
     def round(self) -> None:

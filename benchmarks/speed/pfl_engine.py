@@ -42,7 +42,7 @@ class WithLoss(nn.Module):
 class Pfl:
     def __init__(self, work: Work, device: str) -> None:
         self.clients = work.clients
-        module = WithLoss(work.module().to(device)).train()
+        module = WithLoss(work.usual_module().to(device)).train()
         self.model = PyTorchModel(
             module, torch.optim.SGD, central_optimizer=torch.optim.SGD(module.parameters(), lr=1.0)
         )

@@ -36,6 +36,10 @@ class Work:
         torch.manual_seed(0)
         return build(self.model, input_shape=shape, outputs=classes, options=options)
 
+    def usual_module(self) -> nn.Module:
+        """The same model as others would write it: with torch's own LSTM, which cannot be stacked."""
+        return UsualCharLstm(self.module()) if self.model == "char-lstm" else self.module()
+
     def data(self) -> tuple[Tensor, Tensor]:
         """Points (clients, steps x batch, ...) and labels (clients, steps x batch)."""
         shape, classes, _ = MODELS[self.model]
@@ -55,6 +59,26 @@ class Work:
         with FlopCounterMode(display=False) as counter:
             nn.functional.cross_entropy(module(x[0]), y[0]).backward()
         return counter.get_total_flops()
+
+
+class UsualCharLstm(nn.Module):
+    """`char-lstm` on `torch.nn.LSTM`; of its two biases one stays zero, as ours has one."""
+
+    def __init__(self, ours: nn.Module) -> None:
+        super().__init__()
+        layers = list(ours.lstm)
+        hidden = layers[0].hidden_weight.shape[1]
+        self.embedding, self.head = ours.embedding, ours.head
+        self.lstm = nn.LSTM(ours.embedding.embedding_dim, hidden, len(layers), batch_first=True)
+        with torch.no_grad():
+            for number, layer in enumerate(layers):
+                getattr(self.lstm, f"weight_ih_l{number}").copy_(layer.input_weight)
+                getattr(self.lstm, f"weight_hh_l{number}").copy_(layer.hidden_weight)
+                getattr(self.lstm, f"bias_ih_l{number}").copy_(layer.bias)
+                getattr(self.lstm, f"bias_hh_l{number}").zero_().requires_grad_(False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
 
 
 def flat(tensors: list[Tensor]) -> Tensor:

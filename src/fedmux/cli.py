@@ -98,7 +98,7 @@ def run(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or a comparison.", metavar="RUN")],
-    parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: one a core.")] = 0,
+    parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: what fits.")] = 0,
     device: Device = None,
     workers: Workers = None,
     quiet: Quiet = False,
@@ -133,7 +133,7 @@ def compare(
         list[str] | None, typer.Option(metavar="KEY=A,B,C", help="Also vary a key of the file; repeatable.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Method to set the others against.")] = None,
-    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one a core.")] = 0,
+    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one a core, several a GPU.")] = 0,
     output: Folder = None,
     device: Device = None,
     overrides: Overrides = None,
@@ -386,7 +386,7 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
     rounds = comparison.cells[0].table["rounds"]
     with ComparisonProgress(folders, rounds, quiet or as_json) as progress:
         try:
-            failures = comparison.run(parallel or os.cpu_count() or 1, progress)
+            failures = comparison.run(parallel, progress)
         except KeyboardInterrupt:
             raise Interrupted(f"stopped; `fedmux resume {comparison.path}` continues") from None
     rows = comparison.results()

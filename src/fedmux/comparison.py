@@ -1,7 +1,8 @@
 """Methods x seeds x varied keys from one experiment: the runs, their order, and what they show.
 
-Each cell is a run of its own in a process of its own, one for each core, so a comparison uses the machine
-and survives anything: what is done is skipped, what was interrupted is resumed.
+Each cell is a run of its own in a process of its own, so a comparison survives anything: what is done is
+skipped, what was interrupted is resumed. There is one run for each core, and fewer runs than cores share out
+the rest as workers; a GPU takes several runs at once, which fill each other's gaps.
 
     DIR/comparison.toml            what is compared
     DIR/experiments/<cell>.toml    one experiment for each cell
@@ -12,22 +13,27 @@ and survives anything: what is done is skipped, what was interrupted is resumed.
 import copy
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tomli_w
+import torch
 
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.fleet.engine import find_device
 from fedmux.problems import put, read_toml, validated
 from fedmux.record import Run, write_atomically
+
+RUNS_A_GPU = 4
 
 
 @dataclass(frozen=True)
@@ -195,15 +201,16 @@ class Comparison:
         return (self.folder(cell) / "summary.json").exists()
 
     def run(self, parallel: int, progress: Callable[[list[Cell]], None]) -> list[str]:
-        """Run what is not done yet, `parallel` at a time; a line for each cell that failed."""
+        """Run what is not done, `parallel` at a time (0: as the machine allows); a line for each failure."""
         waiting = [cell for cell in self.cells if not self.finished(cell)]
+        parallel, options = self._share_out(parallel, len(waiting))
         working: dict[subprocess.Popen[bytes], Cell] = {}
         failures: list[str] = []
         try:
             while waiting or working:
                 while waiting and len(working) < parallel:
                     cell = waiting.pop(0)
-                    working[self._start(cell)] = cell
+                    working[self._start(cell, next(options))] = cell
                 progress(list(working.values()))
                 time.sleep(0.2)
                 for process in [p for p in working if p.poll() is not None]:
@@ -221,14 +228,29 @@ class Comparison:
         progress([])
         return failures
 
-    def _start(self, cell: Cell) -> "subprocess.Popen[bytes]":
+    def _share_out(self, parallel: int, runs: int) -> tuple[int, Iterator[list[str]]]:
+        """How many runs at a time, and options for each run as it starts."""
+        execution = validated(Experiment, self.cells[0].table, self.design.source).execution
+        if find_device(execution.device).type == "cuda":
+            devices = torch.cuda.device_count() if ":" not in execution.device else 1
+            each = [["--device", f"cuda:{index}"] for index in range(devices)] if devices > 1 else [[]]
+            return parallel or RUNS_A_GPU * devices, itertools.cycle(each)
+        cores = len(os.sched_getaffinity(0))
+        if execution.workers != 1:
+            workers = cores if execution.workers == "auto" else execution.workers
+            return parallel or max(1, cores // workers), itertools.repeat([])
+        parallel = parallel or max(1, min(cores, runs))
+        spare = cores // parallel
+        return parallel, itertools.repeat(["--workers", str(spare)] if spare > 1 else [])
+
+    def _start(self, cell: Cell, options: list[str]) -> "subprocess.Popen[bytes]":
         folder = self.folder(cell)
         if (folder / "experiment.toml").exists():
             arguments = ["resume", str(folder)]
         else:
             arguments = ["run", str(self.path / "experiments" / f"{cell.name}.toml"), "-o", str(folder)]
         with (self.path / "runs" / f"{cell.name}.log").open("wb") as log:
-            command = [sys.executable, "-m", "fedmux", *arguments, "--quiet"]
+            command = [sys.executable, "-m", "fedmux", *arguments, *options, "--quiet"]
             # A session of its own: Ctrl-C reaches the runs once, from here, and lets their rounds finish.
             return subprocess.Popen(
                 command,

@@ -6,12 +6,15 @@ word of why; one that dies is missed by the others at once.
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +22,7 @@ import torch
 
 from fedmux.errors import Interrupted
 from fedmux.fleet.engine import find_device
-from fedmux.importing import first_line
+from fedmux.importing import current_directory_importable, first_line
 from fedmux.team import ALONE, Processes, Team, TeamLost, from_environment
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Te
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
 
+    device = find_device(experiment.execution.device)  # before anyone is started
     with tempfile.TemporaryDirectory(prefix="fedmux-") as folder:
         place = Path(folder) / "team"
         spawn = multiprocessing.get_context("spawn")
@@ -76,17 +80,15 @@ def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Te
             if store.check([WORD]):
                 return store.get(WORD).decode()
             for rank, process in enumerate(crew, 1):
-                if process.exitcode is not None:
-                    code = process.exitcode
+                if code := process.exitcode:  # those who only miss another end with 0
                     how = f"signal {-code}" if code < 0 else f"exit code {code}"
                     return f"worker {rank} of {size} ended before its time ({how})"
             return ""
 
         try:
-            for process in crew:
-                process.start()
+            _start(crew)
             _wait_until_ready(store, crew, reason)
-            _join(store, 0, size, find_device(experiment.execution.device))
+            join(store, 0, size, device)
             yield Processes(reason)
         finally:
             if dist.is_initialized():
@@ -96,6 +98,18 @@ def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Te
                 if process.is_alive():
                     process.kill()
                     process.join()
+
+
+def _start(crew: "list[multiprocessing.context.SpawnProcess]") -> None:
+    """Ctrl-C is for the first process, which tells the others: they inherit that it is blocked."""
+    resource_tracker.ensure_running()  # or the first start would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with current_directory_importable():  # a method of the user's own may be there
+            for process in crew:
+                process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait_until_ready(
@@ -108,7 +122,8 @@ def _wait_until_ready(
         time.sleep(0.02)
 
 
-def _join(store: "Store", rank: int, size: int, device: torch.device) -> None:
+def join(store: "Store", rank: int, size: int, device: torch.device) -> None:
+    """Make the process group of processes on this machine."""
     import torch.distributed as dist
 
     before = os.environ.get("GLOO_SOCKET_IFNAME")
@@ -129,18 +144,27 @@ def _backend(device: torch.device, here: int) -> str:
 
 
 def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: Follow) -> None:
-    """The life of a process started here. Ctrl-C is for the first one, which tells the others."""
+    """The life of a process started here."""
     from torch._C._distributed_c10d import FileStore
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = str(place.parent)  # the first process clears up, even after those that are killed
+    threading.Thread(target=_end_with_parent, args=(place.parent,), daemon=True).start()
     store = FileStore(str(place), size)
-    store.set(f"ready-{rank}", "yes")
-    device = find_device(experiment.execution.device, rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    _join(store, rank, size, device)
     with _leaving_word(store):
+        device = find_device(experiment.execution.device, rank)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        store.set(f"ready-{rank}", "yes")
+        join(store, rank, size, device)
         follow(experiment, Processes(lambda: ""))
+
+
+def _end_with_parent(folder: Path) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 @contextmanager
@@ -175,8 +199,8 @@ def _leaving_word(store: "Store") -> Iterator[None]:
     """A process other than the first says why it fails where the first one looks, and ends quietly."""
     try:
         yield
-    except (TeamLost, Interrupted):
-        pass  # the first process knows
+    except (TeamLost, Interrupted, KeyboardInterrupt):
+        raise SystemExit from None  # the first process knows
     except Exception as error:
         store.set(WORD, str(error) if isinstance(error, ValueError) else first_line(error))
         raise SystemExit(2) from None

@@ -37,6 +37,18 @@ def weighted(states: Tensor) -> Tensor:
     return (states * factors.view(states.shape)).sum()
 
 
+@pytest.fixture(params=["by_steps", "fused"])
+def way(request, monkeypatch) -> None:
+    """Both ways on a CPU, where one client alone would only take the second."""
+    monkeypatch.setattr(LstmLayer, "forward", getattr(LstmLayer, request.param))
+
+
+@pytest.fixture
+def by_steps(monkeypatch) -> None:
+    monkeypatch.setattr(LstmLayer, "forward", LstmLayer.by_steps)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(("batch", "length"), [(5, 12), (1, 7), (4, 1), (1, 1)])
@@ -119,6 +131,7 @@ def test_autocast_is_near_float32_alone_and_stacked(device: str) -> None:
             assert relative(parameter.grad, exact[name][index]) < 0.05, name
 
 
+@pytest.mark.usefixtures("by_steps")
 def test_only_what_depends_on_the_step_before_is_computed_step_by_step() -> None:
     layer, seen = LstmLayer(4, 8), {}
     for half in (False, True):
@@ -133,6 +146,7 @@ def test_only_what_depends_on_the_step_before_is_computed_step_by_step() -> None
         assert seen[half, 30]["_to_copy"] == seen[half, 10]["_to_copy"]  # weights are cast once
 
 
+@pytest.mark.usefixtures("way")
 def test_without_gradients_and_copied() -> None:
     torch.manual_seed(0)
     module, tokens = CharLstm(hidden=8), torch.randint(80, (3, 9))
@@ -144,6 +158,7 @@ def test_without_gradients_and_copied() -> None:
     assert list(module.state_dict())[1:-2] == expected
 
 
+@pytest.mark.usefixtures("by_steps")
 def test_operations_are_counted() -> None:
     layer = LstmLayer(4, 8)
     with FlopCounterMode(display=False) as counter:

@@ -3,6 +3,7 @@
 import heapq
 
 import numpy as np
+import torch
 
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
@@ -34,6 +35,10 @@ def point_cost(task: Task) -> float:
     """What one point of a task costs beside one of another, in operations; by counting, not by timing."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter:
-        task.module.eval()(task.x[:1])
+    module, point = task.module.eval(), task.x[:1]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        try:
+            torch.func.vmap(module)(point[None])  # as in a stack: nothing is fused that cannot be counted
+        except Exception:  # a module that cannot be stacked
+            module(point)
     return float(counter.get_total_flops()) + task.layout.size + 1.0
