@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,10 @@ class Started:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def send_all(self, number: signal.Signals) -> None:
+        """To the processes of its group, as a terminal does; it must have been begun as the first of one."""
+        os.killpg(self.pid, number)
+
     def wait_until_stopped(self) -> None:
         assert _ask({"stopped": self.pid})
 
@@ -76,6 +80,8 @@ def start(
     file_limit: int | None = None,
     die_at_limit: bool = False,
     events: Path | None = None,
+    own_session: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Started:
     """Begin `fedmux ARGUMENTS` in `cwd`.
 
@@ -84,6 +90,8 @@ def start(
     file_limit     no file may grow beyond this many bytes: the write fails, or with die_at_limit the process
                    ends in the middle of it
     events         write what it did to the disk below `cwd` into this file, a line each
+    own_session    it and the processes that it starts are a session and a process group of their own
+    environment    further variables
     """
     out, err = _new_file(), _new_file()
     request = {
@@ -96,6 +104,8 @@ def start(
         "file_limit": file_limit,
         "die_at_limit": die_at_limit,
         "events": str(events) if events else None,
+        "own_session": own_session,
+        "environment": dict(environment or {}),
     }
     return Started(_ask(request), out, err)
 
@@ -181,6 +191,9 @@ def _child(request: dict[str, Any]) -> None:
     ):
         os.dup2(os.open(request.get(path, path), flags), number)
     os.chdir(request["cwd"])
+    os.environ.update(request["environment"])
+    if request["own_session"]:
+        os.setsid()
     if request["file_limit"] is not None:
         import resource
 

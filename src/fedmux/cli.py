@@ -115,6 +115,8 @@ def resume(
     from fedmux.session import resume
     from fedmux.terminal import RoundProgress
 
+    if int(os.environ.get("RANK", "0")):  # one of torchrun's, perhaps on a machine without the folder
+        resume(folder)
     run = Run(folder)
     if not run.finished:
         rounds = Experiment.read(folder / "experiment.toml").rounds

@@ -42,6 +42,7 @@ def joined(experiment: "Experiment | None", follow: Follow) -> Iterator[Team]:
             yield team
         return
     assert experiment is not None, "only torchrun's processes can wait to be told"
+    find_device(experiment.execution.device)  # refused before anything is made or started
     size = count(experiment)
     if size == 1:
         yield ALONE
@@ -65,7 +66,7 @@ def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Te
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
 
-    device = find_device(experiment.execution.device)  # before anyone is started
+    device = find_device(experiment.execution.device)
     with tempfile.TemporaryDirectory(prefix="fedmux-") as folder:
         place = Path(folder) / "team"
         spawn = multiprocessing.get_context("spawn")
@@ -145,18 +146,23 @@ def _backend(device: torch.device, here: int) -> str:
 
 def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: Follow) -> None:
     """The life of a process started here."""
+    import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
 
     tempfile.tempdir = str(place.parent)  # the first process clears up, even after those that are killed
     threading.Thread(target=_end_with_parent, args=(place.parent,), daemon=True).start()
     store = FileStore(str(place), size)
-    with _leaving_word(store):
-        device = find_device(experiment.execution.device, rank)
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        store.set(f"ready-{rank}", "yes")
-        join(store, rank, size, device)
-        follow(experiment, Processes(lambda: ""))
+    try:
+        with _leaving_word(store):
+            device = find_device(experiment.execution.device, rank)
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+            store.set(f"ready-{rank}", "yes")
+            join(store, rank, size, device)
+            follow(experiment, Processes(lambda: ""))
+    finally:
+        if dist.is_initialized():  # or its threads would abort the process as it ends
+            dist.destroy_process_group()
 
 
 def _end_with_parent(folder: Path) -> None:

@@ -137,9 +137,10 @@ class ClientStore:
         return device
 
     def bytes(self, task: int) -> int:
-        """What the server keeps for a task: rows in use and the sum."""
+        """What the server keeps for a task in this process: rows in use and, at the first, the sum."""
         row = self.rows[task]
-        return self.used[task] * row.shape[1] * row.element_size() + self.sums[task].nbytes
+        own = self.sums[task].nbytes if self.place.team.rank == 0 else 0
+        return self.used[task] * row.shape[1] * row.element_size() + own
 
     def state(self) -> dict[str, Tensor]:
         """The whole store, at rank 0; the same for any number of processes but for the order of its rows."""
