@@ -207,6 +207,8 @@ class Stacked:
             each = max(least, (more - some) / (PROBES[1] - PROBES[0]))
             free = torch.cuda.mem_get_info(self.engine.device)[0]
             limit = int(min(DEVICE_BYTES, DEVICE_SHARE * free) / each)
+            if self.engine.precision == "fp32":
+                limit = min(limit, 128)  # cuDNN's float32 convolutions of more groups are half as fast
         else:
             limit = CHUNK_BYTES // (4 * max(1, len(model.parameters)))
         wanted = SIZES[min(bisect_left(SIZES, clients), len(SIZES) - 1)]
