@@ -1,6 +1,7 @@
 # Two commands for a new machine (Python 3.11+, pip, make, git): `make run` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+BENCH := .venv-bench/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
 .PHONY: run setup test lint types pytest bench docs clean
@@ -27,13 +28,26 @@ types: setup
 pytest: setup
 	$(BIN)/python -m pytest -n 2
 
-bench: setup  ## side-by-side measurements; prints, asserts nothing
+bench: setup .venv-bench/ready  ## side-by-side measurements; prints, asserts nothing
 	$(BIN)/python benchmarks/million_clients.py
 	$(BIN)/python benchmarks/optimal_sampling.py
 	$(BIN)/python benchmarks/fair_probabilities.py
+	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/table1_round.py --data fashion-mnist-sample --rounds 8
+	$(BENCH)/python benchmarks/speed/compare.py $(BENCH_OPTIONS)
+	if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+		$(BIN)/python benchmarks/speed/on_gpu.py; fi
 
-docs: setup  ## regenerate what is generated: the experiment file reference
+.venv-bench/ready: pyproject.toml benchmarks/speed/requirements.txt
+	test -x $(BENCH)/python || $(PYTHON) -m venv .venv-bench
+	$(BENCH)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 \
+		--requirement benchmarks/speed/requirements.txt --editable .
+	touch $@
+
+docs: setup  ## regenerate what is generated: the experiment file reference, the benchmark tables
 	$(BIN)/python docs/generate.py
+	$(BIN)/python benchmarks/speed/table.py benchmarks/results/*.json > docs/benchmark-results.md
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache

@@ -52,6 +52,7 @@ EXAMPLES = {
     "learning_rate": '{initial = 0.1, schedule = "inverse", offset = 20}',
     "sizes": '{kind = "iid", sizes = {low = [9, 15], high = [90, 150], high_share = 0.1}}',
     "evaluation": "every = 5\nsamples = 2000\nthresholds = [0.5, 0.8]",
+    "execution": 'device = "cpu"\nworkers = "auto"',
     "stop": "accuracy = 0.85",
     "output": 'folder = "runs/first"\ncheckpoint_every = 10',
     "event": "round = 30\njoin = 6\nleave = [0, 1]",
@@ -146,7 +147,7 @@ def page() -> str:
         required = {key: REQUIRED[key] for key, field in kind.model_fields.items() if field.is_required()}
         parts += section(f"### `{name}`", kind, f"partition = {toml({'kind': name, **required})}")
     add("sizes", TwoLevels, SIZES, heading="### `{}` of a partition", start="partition = ")
-    for key in ("evaluation", "stop", "output"):
+    for key in ("evaluation", "execution", "stop", "output"):
         add(key, schema.Experiment.model_fields[key].annotation)
     add("event", dynamics.Event, heading="## `[[{}]]`", start="[[{}]]\n")
     add("arrivals", dynamics.Process)

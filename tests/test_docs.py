@@ -122,6 +122,13 @@ def test_the_reference_of_the_experiment_file_is_up_to_date(tmp_path: Path) -> N
     assert (done.returncode, "make docs" in done.stderr) == (1, True)
 
 
+def test_the_tables_of_results_are_up_to_date() -> None:
+    results = sorted((ROOT / "benchmarks/results").glob("*.json"))
+    script = [sys.executable, ROOT / "benchmarks/speed/table.py", *results]
+    rendered = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert PAGES["docs/benchmark-results.md"] == rendered, "run `make docs`"
+
+
 def commands() -> list[Any]:
     """(command line, whether it stands in a block of code and so must be complete), with its page."""
     found = []

@@ -1,6 +1,6 @@
-"""Renders a results file as a Markdown table.
+"""Renders results files as a page of Markdown tables: docs/benchmark-results.md, by `make docs`.
 
-Run as `python benchmarks/speed/table.py benchmarks/results/DATE-MACHINE.json`.
+Run as `python benchmarks/speed/table.py benchmarks/results/*.json`.
 """
 
 import argparse
@@ -53,7 +53,25 @@ def render(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+INTRODUCTION = """<!-- Written by `make docs` from benchmarks/results. -->
+# Benchmark results
+
+Rounds of federated averaging: every client takes 5 steps of plain SGD on batches of 16, then the updates are
+averaged. [benchmarks/speed](../benchmarks/speed/README.md) says what each engine is and how to run it;
+[speed.md](speed.md) what the figures mean. A number of clients "(of 1000)" is what fitted the time.
+`x eager loop` and `x fedmux` are ratios of client-steps a second in the same cell; `x by CPU time` is the
+first of them by CPU seconds, which other users of the machine do not change. The share of the GEMM peak is by
+counted operations, against a large matrix product in the same precision."""
+
+
+def page(paths: list[Path]) -> str:
+    parts = [INTRODUCTION]
+    for path in paths:
+        parts += [f"## {path.stem}", render(json.loads(path.read_text()))]
+    return "\n\n".join(parts)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path)
-    print(render(json.loads(parser.parse_args().results.read_text())))
+    parser.add_argument("results", type=Path, nargs="+")
+    print(page(sorted(parser.parse_args().results)))

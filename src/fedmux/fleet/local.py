@@ -57,6 +57,7 @@ class TightLoop:
 
     def __init__(self, task: Task, index: int, seed: int, engine: Engine = CPU) -> None:
         self.task, self.index, self.seed, self.engine = task, index, seed, engine
+        self._rooms: list[Tensor] = []
         self.flat = task.layout.bind()
         self.parameters: list[Tensor] = list(task.layout.parameters.values())
         self.buffers = list(task.layout.buffers.values())
@@ -68,7 +69,7 @@ class TightLoop:
         devices = [self.engine.device] if self.engine.device.type == "cuda" else []
         for begin in range(0, len(clients), limit):
             chunk = np.arange(begin, min(begin + limit, len(clients)))
-            updates = torch.empty(len(chunk), len(model.parameters), device=model.parameters.device)
+            updates = self._room(limit, model)[: len(chunk)]
             buffers = torch.empty(
                 len(chunk), len(model.buffers), dtype=torch.float64, device=model.buffers.device
             )
@@ -82,7 +83,17 @@ class TightLoop:
                             f'task "{self.task.name}": local training of client {client} failed: '
                             f"{first_line(error)}"
                         ) from error
+                del update
             yield chunk, updates, buffers
+
+    def _room(self, rows: int, model: Model) -> Tensor:
+        """Memory for a chunk: of an earlier one, if nobody holds it any more; fresh pages take time."""
+        size = len(model.parameters)
+        for room in self._rooms:
+            if room.shape == (rows, size) and holders(room) == 1:
+                return room
+        self._rooms = [*self._rooms[-2:], torch.empty(rows, size, device=model.parameters.device)]
+        return self._rooms[-1]
 
     def update(
         self,
@@ -139,6 +150,12 @@ class TightLoop:
         start = self.task.layout.views(model.parameters)
         correction = rule.corrections(self.index, np.array([client]))
         return start, [None] * len(start) if correction is None else self.task.layout.views(correction[0])
+
+
+def holders(tensor: Tensor) -> int:
+    """How many tensors share its memory, itself included."""
+    storage = tensor.untyped_storage()
+    return int(torch._C._storage_Use_Count(storage._cdata)) - 1  # this handle is one more
 
 
 def reference_update(
