@@ -21,6 +21,7 @@ from fedmux.dynamics import Returns
 from fedmux.errors import Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
+from fedmux.fleet import Fleet
 from fedmux.fleet.engine import Engine, find_device
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.population import Bools, Ints
@@ -43,24 +44,29 @@ class Training:
         record: RunFolder | None,  # of the team's first process
         observers: Sequence[Observer],
         team: Team = ALONE,
+        fleet: Fleet | None = None,  # the simulated one
     ) -> None:
         self.experiment, self.record, self.observers, self.team = experiment, record, observers, team
         self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
-        engine = engine_of(experiment, team)
-        sticky = self.aggregator.remembers or bool(self.allocator.needs & TRAINED_SIGNALS)
-        self.fleet = SimulatedFleet(setting.tasks, experiment.seed, engine, team, sticky)
+        self.fleet = fleet or self._simulated(setting)
         self.setting, self.population, self.tasks = setting, setting.population, self.fleet.tasks
         self.scratch = record.path / "scratch" if record else Path(tempfile.mkdtemp(prefix="fedmux-"))
-        self.aggregator.place = Place(self.scratch, engine.device, team, self.fleet.owned)
         self.returns = Returns(experiment.dropout, self.population.clients, experiment.seed)
         self.notice: Callable[[str], None] = print
         self.paused: set[str] = set()
         self.models = [task.layout.read() for task in self.tasks]
+        device = self.models[0].parameters.device
+        self.aggregator.place = Place(self.scratch, device, team, self.fleet.owned)
         self.rounds = 0  # completed
         self.seconds = 0.0
         self.stopped = False
         if record:
             setting.save(record.path / "population.npz")
+
+    def _simulated(self, setting: Setting) -> Fleet:
+        engine = engine_of(self.experiment, self.team)
+        sticky = self.aggregator.remembers or bool(self.allocator.needs & TRAINED_SIGNALS)
+        return SimulatedFleet(setting.tasks, self.experiment.seed, engine, self.team, sticky)
 
     def start(self, notice: Callable[[str], None]) -> None:
         """From the newest sound checkpoint, or from the beginning."""
@@ -143,12 +149,14 @@ class Training:
             self.allocator.learn(state, seen)
             state = replace(state, signals=state.signals.join(seen))
             reported = reported | drawn
-        back = self.returns.draw(self.rounds)[assignment.client]  # J
+        rule = self.aggregator.local_rule
+        back = self.fleet.send(self.models, assignment, self.rounds, rule)  # J
+        back &= self.returns.draw(self.rounds)[assignment.client]
         returned = assignment.only(back, self.returns.correction())
         self.returns.learn(assignment.client, back)
         self.aggregator.begin(state, returned, self.models)
         steps = np.zeros(len(self.tasks), np.int64)
-        for updates in self.fleet.train(self.models, returned, self.rounds, self.aggregator.local_rule):
+        for updates in self.fleet.train(self.models, returned, self.rounds, rule):
             steps[updates.task] += updates.steps.sum()
             self.aggregator.add(updates)
         self.team.sum(steps)

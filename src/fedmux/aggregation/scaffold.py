@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmux.aggregation.aggregator import LocalRule, Updates
 from fedmux.aggregation.stale import Remembering
 from fedmux.aggregation.store import ClientStore
-from fedmux.allocation import Assignment, RoundState
+from fedmux.allocation import RoundState
 from fedmux.flat import Model
 from fedmux.population import Ints
 
@@ -21,8 +21,8 @@ class Scaffold(Remembering, LocalRule):
         super().__init__(store)
         self.local_rule = self
 
-    def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
-        super().begin(state, assignment, models)
+    def prepare(self, state: RoundState, models: list[Model]) -> None:
+        super().prepare(state, models)
         self.rates = state.learning_rates
         self.server = [self.store.mean(task) for task in range(len(models))]
 

@@ -11,6 +11,7 @@ from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.flat import Model
 from fedmux.population import Bools, Floats, Ints
+from fedmux.tasks.task import Task
 
 Stale = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
 
@@ -26,16 +27,24 @@ class Scores:
 class Fleet(Protocol):
     """The server's algorithms never know which fleet they run on."""
 
+    tasks: list[Task]
+    owned: Bools  # N x S: pairs whose work and state belong to this process
+    notices: list[str]  # what a person should know, told and cleared after each round
+
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
     ) -> Signals:
         """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself."""
         ...
 
+    def send(self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None) -> Bools:
+        """Give out the jobs (J); which of them come back."""
+        ...
+
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
     ) -> Iterator[Updates]:
-        """Updates of the jobs, in chunks, as they come."""
+        """Updates of jobs that came back, in chunks."""
         ...
 
     def evaluate(self, models: list[Model], part: str) -> Scores:

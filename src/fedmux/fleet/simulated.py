@@ -112,6 +112,10 @@ class SimulatedFleet:
         norms, betas = np.where(asked, told, np.nan)
         return Signals(losses, norms, betas if "projection" in needs else None)
 
+    def send(self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None) -> Bools:
+        """Nothing is sent and all would come back; simulated dropouts are the round's affair."""
+        return np.ones(len(assignment), bool)
+
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None = None
     ) -> Iterator[Updates]:
