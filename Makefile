@@ -38,11 +38,13 @@ bench: setup .venv-bench/ready  ## side-by-side measurements; prints, asserts no
 	$(BENCH)/python benchmarks/speed/compare.py $(BENCH_OPTIONS)
 	if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 		$(BIN)/python benchmarks/speed/on_gpu.py; fi
+	$(MAKE) docs
 
-.venv-bench/ready: pyproject.toml benchmarks/speed/requirements.txt
+.venv-bench/ready: pyproject.toml $(wildcard benchmarks/speed/requirements-*.txt)
 	test -x $(BENCH)/python || $(PYTHON) -m venv .venv-bench
-	$(BENCH)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 \
-		--requirement benchmarks/speed/requirements.txt --editable .
+	$(BENCH)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 --editable .
+	for peer in pfl fedjax flower; do $(BENCH)/python -m pip install --quiet --disable-pip-version-check \
+		--requirement benchmarks/speed/requirements-$$peer.txt || echo "$$peer: cannot be installed, left out"; done
 	touch $@
 
 docs: setup  ## regenerate what is generated: the experiment file reference, the benchmark tables

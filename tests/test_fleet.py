@@ -19,6 +19,7 @@ from fedmux.fleet.simulated import SimulatedFleet, client_means
 from fedmux.fleet.stacked import Stacked
 from fedmux.tasks import build, build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
+from fedmux.team import Team
 
 SIZES = [7, 1, 0, 20, 32]  # ragged last batches, one point, none
 
@@ -88,12 +89,34 @@ LOCAL = [
 ]
 
 cuda = pytest.param("cuda", marks=pytest.mark.cuda)
-PATHS = ["loop", "stacked", pytest.param("cuda-loop", marks=pytest.mark.cuda), cuda]
+ALONE = ["loop", "stacked", pytest.param("cuda-loop", marks=pytest.mark.cuda), cuda]
+PATHS = [*ALONE, "workers", "stacked-workers"]
 
 
 def engine_of(path: str, **options: Any) -> Engine:
     device = torch.device("cuda", 0) if path.startswith("cuda") else torch.device("cpu")
-    return Engine(device, local="loop" if path.endswith("loop") else "stacked", **options)
+    stacked = path in ("stacked", "stacked-workers", "cuda")
+    return Engine(device, local="stacked" if stacked else "loop", **options)
+
+
+class Part(Team):
+    """One of three processes; their training needs no talk."""
+
+    size = 3
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+
+def fleets(tasks: list[Task], seed: int, path: str, **options: Any) -> list[SimulatedFleet]:
+    """One fleet, or those of a team's processes, with a task of their own each."""
+    engine = engine_of(path, **options)
+    if not path.endswith("workers"):
+        return [SimulatedFleet(tasks, seed, engine)]
+    return [
+        SimulatedFleet(copy.deepcopy(tasks), seed, engine, Part(rank), sticky=path == "workers")
+        for rank in range(3)
+    ]
 
 
 def everybody(*clients: int, task: int = 0) -> Assignment:
@@ -101,13 +124,14 @@ def everybody(*clients: int, task: int = 0) -> Assignment:
     return Assignment(np.array(clients), np.full(len(clients), task), ones.astype(int), ones, ones)
 
 
-def trained(
-    fleet: SimulatedFleet, model: Model, jobs: Assignment, round: int, rule: Any = None
-) -> torch.Tensor:
-    """Updates of one task's jobs in the jobs' order, on the CPU."""
+def trained(fleet: Any, model: Model, jobs: Assignment, round: int, rule: Any = None) -> Any:
+    """Updates of one task's jobs in the jobs' order, on the CPU; of a fleet, or of those of a team."""
     result = torch.full((len(jobs), len(model.parameters)), float("nan"))
-    for chunk in fleet.train([model], jobs, round, rule):
-        result[torch.from_numpy(chunk.rows)] = chunk.parameters.cpu()
+    for each in fleet if isinstance(fleet, list) else [fleet]:
+        for chunk in each.train([model], jobs, round, rule):
+            rows = torch.from_numpy(chunk.rows)
+            assert result[rows].isnan().all()  # nobody trains twice
+            result[rows] = chunk.parameters.cpu()
     return result
 
 
@@ -121,11 +145,12 @@ def distance(update: torch.Tensor, wanted: torch.Tensor) -> float:
 def test_every_way_to_train_equals_the_reference_loop(name: str, local: dict[str, Any], path: str) -> None:
     task = image_task(name, **local)
     reference, start = copy.deepcopy(task), task.layout.read()
-    fleet = SimulatedFleet([task], seed=4, engine=engine_of(path))
-    assert isinstance(fleet.trainers[0], TightLoop if path.endswith("loop") else Stacked), fleet.notices
-    model = fleet.tasks[0].layout.read()
-    for round in (2, 3):  # on a GPU the first steps run as they are, the later ones as graphs
-        updates = trained(fleet, model, everybody(0, 1, 2, 3, 4), round)
+    team = fleets([task], 4, path)
+    for fleet in team:
+        assert isinstance(fleet.trainers[0], Stacked if fleet.engine.stacks else TightLoop), fleet.notices
+    model = team[0].tasks[0].layout.read()
+    for round in (2, 3):
+        updates = trained(team, model, everybody(0, 1, 2, 3, 4), round)
         for client, update in enumerate(updates):
             wanted, _ = reference_update(reference, 0, 4, start, client, round)
             # In float32 a ReLU of a deep network may fall on the other side of zero, which moves the update.
@@ -154,7 +179,7 @@ def test_in_float64_stacked_gradients_of_filled_up_batches_are_exact(name: str) 
             torch.testing.assert_close(mine[client], wanted, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALONE)
 def test_local_rules_hold_on_every_way_to_train(path: str) -> None:
     class Pull(LocalRule):
         def corrections(self, task: int, clients: np.ndarray) -> torch.Tensor:
@@ -189,7 +214,7 @@ class OnCpu(LocalRule):
         return found.cpu()
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ALONE)
 def test_many_clients_train_in_bounded_chunks_and_none_is_lost(path: str, monkeypatch) -> None:
     task = image_task("mlp")
     monkeypatch.setattr("fedmux.fleet.stacked.SIZES", (1, 2))

@@ -108,15 +108,20 @@ def resume(
     if (folder / "comparison.toml").exists():
         from fedmux.comparison import Comparison
 
+        if device or workers:
+            raise FedmuxError("--device and --workers are for a run; a comparison keeps its own")
+        _alone()
         _compare(Comparison.open(folder), parallel, quiet, as_json)
         return
     from fedmux.experiment import Experiment
     from fedmux.record import Run
     from fedmux.session import resume
+    from fedmux.team import from_environment
     from fedmux.terminal import RoundProgress
 
-    if int(os.environ.get("RANK", "0")):  # one of torchrun's, perhaps on a machine without the folder
-        resume(folder)
+    if from_environment():  # perhaps on a machine without the folder
+        _finish(resume(folder, execution=_execution(device, workers), notice=_notice), quiet, as_json)
+        return
     run = Run(folder)
     if not run.finished:
         rounds = Experiment.read(folder / "experiment.toml").rounds
@@ -143,6 +148,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train methods x seeds from one file; ends with a table."""
+    _alone()
     from fedmux.comparison import Comparison, Design, parse_seeds
     from fedmux.problems import read_toml
     from fedmux.session import default_folder
@@ -353,9 +359,17 @@ def data_add(
     typer.echo(f"kept in {add(name, path)}")
 
 
+def _alone() -> None:
+    """A comparison starts its own processes."""
+    from fedmux.team import from_environment
+
+    if from_environment():
+        raise FedmuxError("a comparison cannot be started by torchrun; its runs can")
+
+
 def _execution(device: str | None, workers: str | None) -> dict[str, Any]:
     """What the options say of [execution]."""
-    number = int(workers) if workers and workers.isdigit() else workers
+    number = int(workers) if workers and workers.isdecimal() else workers
     return {k: v for k, v in {"device": device, "workers": number}.items() if v is not None}
 
 

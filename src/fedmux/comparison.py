@@ -13,7 +13,6 @@ the rest as workers; a GPU takes several runs at once, which fill each other's g
 import copy
 import itertools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from fedmux.experiment import Experiment
 from fedmux.fleet.engine import find_device
 from fedmux.problems import put, read_toml, validated
 from fedmux.record import Run, write_atomically
+from fedmux.workers import cores
 
 RUNS_A_GPU = 4
 
@@ -231,16 +231,17 @@ class Comparison:
     def _share_out(self, parallel: int, runs: int) -> tuple[int, Iterator[list[str]]]:
         """How many runs at a time, and options for each run as it starts."""
         execution = validated(Experiment, self.cells[0].table, self.design.source).execution
+        if any(axis.startswith("execution.") for axis in self.design.vary):
+            return parallel or 1, itertools.repeat([])  # what is compared decides
         if find_device(execution.device).type == "cuda":
             devices = torch.cuda.device_count() if ":" not in execution.device else 1
             each = [["--device", f"cuda:{index}"] for index in range(devices)] if devices > 1 else [[]]
             return parallel or RUNS_A_GPU * devices, itertools.cycle(each)
-        cores = len(os.sched_getaffinity(0))
         if execution.workers != 1:
-            workers = cores if execution.workers == "auto" else execution.workers
-            return parallel or max(1, cores // workers), itertools.repeat([])
-        parallel = parallel or max(1, min(cores, runs))
-        spare = cores // parallel
+            workers = cores() if execution.workers == "auto" else execution.workers
+            return parallel or max(1, cores() // workers), itertools.repeat([])
+        parallel = parallel or max(1, min(cores(), runs))
+        spare = cores() // parallel
         return parallel, itertools.repeat(["--workers", str(spare)] if spare > 1 else [])
 
     def _start(self, cell: Cell, options: list[str]) -> "subprocess.Popen[bytes]":

@@ -1,6 +1,7 @@
 """A run from beginning to end: start it, resume it, stop it without losing anything."""
 
-import os
+import json
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedmux.assembly import Setting, assemble
@@ -33,6 +35,10 @@ def run(
     Under torchrun every process calls this; the first one returns, the others end here.
     """
     with joined(experiment, follow) as team:
+        if from_environment():
+            what = {k: v for k, v in experiment.table().items() if k not in ("execution", "output")}
+            table = json.dumps(what, sort_keys=True).encode()
+            team.agree("experiment", np.frombuffer(table, np.uint8))
         if team.rank:
             follow(experiment, team)
             raise SystemExit
@@ -55,25 +61,63 @@ def resume(
     An experiment whose data was given as arrays cannot be read back from the folder: pass it again. With
     `execution`, such as {"workers": 2}, it goes on elsewhere or otherwise; then equal within rounding.
     """
-    if from_environment() and int(os.environ["RANK"]):  # the folder need not be on this machine
-        with joined(None, follow) as team:
-            _, table = team.share({}, {})
-            follow(validated(Experiment, table, "the first process's run"), team)
-        raise SystemExit
+    if from_environment():
+        return _resume_together(Path(folder), experiment, execution or {}, observers, notice)
+    known = _to_resume(Path(folder), experiment, execution or {})
+    if known is None:
+        return Run(folder)
+    with joined(known, follow) as team:
+        return _go_on(known, Path(folder), observers, notice, team)
+
+
+def _to_resume(
+    folder: Path, experiment: Experiment | None, execution: Mapping[str, Any]
+) -> Experiment | None:
+    """The experiment of a run that is not finished; None if it is."""
     existing = Run(folder)
     if existing.finished:
-        return existing
-    experiment = experiment or validated(Experiment, existing.table, str(existing.path / "experiment.toml"))
-    if experiment.table() != existing.table:
+        return None
+    known = existing.table
+    experiment = experiment or validated(Experiment, known, str(folder / "experiment.toml"))
+    filled = experiment.table()
+    if {key: filled.get(key) for key in known} != known:
         raise FedmuxError(f"{folder}: was started with another experiment; start a new run with another -o")
-    experiment = experiment.executed(execution or {})
-    with joined(experiment, follow) as team:
-        if from_environment():
-            team.share({}, experiment.table())
-        setting = assemble(experiment)
-        record = RunFolder(existing.path)
-        record.lock()
-        return _train(experiment, setting, record, observers, notice, team)
+    return experiment.executed(execution)
+
+
+def _go_on(
+    experiment: Experiment,
+    folder: Path,
+    observers: Sequence[Observer],
+    notice: Callable[[str], None],
+    team: Team,
+) -> Run:
+    setting = assemble(experiment)
+    record = RunFolder(folder)
+    record.lock()
+    return _train(experiment, setting, record, observers, notice, team)
+
+
+def _resume_together(
+    folder: Path,
+    experiment: Experiment | None,
+    execution: Mapping[str, Any],
+    observers: Sequence[Observer],
+    notice: Callable[[str], None],
+) -> Run:
+    """Under torchrun: the folder need only be on the first machine, which tells the others what to do."""
+    with joined(None, follow) as team:
+        if team.rank:
+            _, told = team.share({}, {})
+            if told:  # nothing to do otherwise
+                follow(experiment or validated(Experiment, told, "the first process's run"), team)
+            raise SystemExit
+        known = None
+        try:
+            known = _to_resume(folder, experiment, execution)
+        finally:
+            team.share({}, known.table() if known else {})
+        return _go_on(known, folder, observers, notice, team) if known else Run(folder)
 
 
 def follow(experiment: Experiment, team: Team) -> None:
@@ -81,8 +125,11 @@ def follow(experiment: Experiment, team: Team) -> None:
     torch.set_num_threads(1)
     with _interruptible() as interrupted:
         training = Training(experiment, assemble(experiment), None, (), team)
-        training.start(lambda line: None)
-        training.loop(interrupted)
+        try:
+            training.start(lambda line: None)
+            training.loop(interrupted)
+        finally:
+            shutil.rmtree(training.scratch, ignore_errors=True)
 
 
 def default_folder(name: str) -> Path:

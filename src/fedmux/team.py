@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedmux.errors import FedmuxError
+from fedmux.importing import first_line
 
 
 class TeamLost(FedmuxError):
@@ -64,7 +65,7 @@ class Processes(Team):
         try:
             yield
         except RuntimeError as error:  # a peer's connection broke, or it kept everyone waiting too long
-            raise TeamLost(self._reason() or str(error).strip().splitlines()[0]) from error
+            raise TeamLost(self._reason() or first_line(error)) from error
 
     def sum(self, *parts: Tensor | np.ndarray) -> None:
         import torch.distributed as dist
@@ -125,19 +126,19 @@ class Processes(Team):
         return tensor
 
     def agree(self, what: str, *arrays: np.ndarray) -> None:
-        digest = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=7).digest()
-        number = int.from_bytes(digest, "little")  # 56 bits: sums of 128 stay whole
-        table = np.zeros(self.size, np.int64)
-        table[self.rank] = number
+        digest = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).digest()
+        table = np.zeros(self.size, np.int64)  # everyone's own place
+        table[self.rank] = int.from_bytes(digest, "little", signed=True)
         self.sum(table)
         if (table != table[0]).any():
             others = np.flatnonzero(table != table[0]).tolist()
             raise TeamLost(
-                f"processes {others} came to another {what} than process 0; the same versions and kind of "
-                "processor are needed everywhere"
+                f"processes {others} came to another {what} than process 0; the same experiment, versions "
+                "and kind of processor are needed everywhere"
             )
 
 
 def from_environment() -> bool:
     """Whether torchrun (or the like) started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    given = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    return all(value.isdecimal() for value in given) and int(given[1]) > 1

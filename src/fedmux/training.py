@@ -28,7 +28,7 @@ from fedmux.population import Bools, Ints
 from fedmux.randomness import Stream
 from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
 from fedmux.summary import across_tasks, client_distribution, summarise
-from fedmux.team import ALONE, Team
+from fedmux.team import ALONE, Team, from_environment
 
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports
 Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
@@ -50,7 +50,8 @@ class Training:
         self.allocator, self.aggregator = experiment.method.allocator(), experiment.method.aggregator()
         self.fleet = fleet or self._simulated(setting)
         self.setting, self.population, self.tasks = setting, setting.population, self.fleet.tasks
-        self.scratch = record.path / "scratch" if record else Path(tempfile.mkdtemp(prefix="fedmux-"))
+        own = Path(tempfile.gettempdir()) / f"fedmux-scratch-{os.getpid()}"  # made when it is needed
+        self.scratch = record.path / "scratch" if record else own
         self.returns = Returns(experiment.dropout, self.population.clients, experiment.seed)
         self.notice: Callable[[str], None] = print
         self.paused: set[str] = set()
@@ -131,9 +132,14 @@ class Training:
         state = self._state()
         self.aggregator.prepare(state, self.models)
         needs, reported = self.allocator.needs, self.allocator.reporters(state)
+        signals = self._signals(reported)
+        if signals.silent is not None:  # gone by now, so not to be drawn
+            self.population = replace(self.population, eligible=self.population.eligible & ~signals.silent)
+            reported = reported & ~signals.silent
         state = replace(
             state,
-            signals=self._signals(reported),
+            population=self.population,
+            signals=signals,
             accuracies=self.fleet.evaluate(self.models, "validation").accuracy
             if "accuracy" in needs
             else None,
@@ -317,7 +323,7 @@ class Training:
 def engine_of(experiment: Experiment, team: Team = ALONE) -> Engine:
     """The engine that an experiment asks for, as far as it is here."""
     settings = experiment.execution
-    local_rank = int(os.environ.get("LOCAL_RANK", team.rank))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0)) if from_environment() else team.rank
     return Engine(find_device(settings.device, local_rank), settings.precision, settings.local)
 
 

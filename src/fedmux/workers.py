@@ -4,6 +4,7 @@ Processes on one machine meet in a file and talk over the loopback interface alo
 word of why; one that dies is missed by the others at once.
 """
 
+import datetime
 import multiprocessing
 import os
 import shutil
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedmux.errors import Interrupted
+from fedmux.errors import FedmuxError, Interrupted
 from fedmux.fleet.engine import find_device
 from fedmux.importing import current_directory_importable, first_line
 from fedmux.team import ALONE, Processes, Team, TeamLost, from_environment
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from fedmux.experiment import Experiment
 
 WORD = "fedmux-failure"  # key under which a failing process says why
+PATIENCE = datetime.timedelta(hours=3)  # for a slow one; a dead one is missed at once
+GUARD = '; a Python script that starts workers needs `if __name__ == "__main__":` around its work'
 Follow = Callable[["Experiment", Team], None]
 
 
@@ -58,7 +61,12 @@ def count(experiment: "Experiment") -> int:
         return settings.workers
     if find_device(settings.device).type == "cuda":
         return torch.cuda.device_count() if ":" not in settings.device else 1
-    return len(os.sched_getaffinity(0))
+    return cores()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -77,25 +85,29 @@ def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Te
         store = FileStore(str(place), size)
 
         def reason() -> str:
-            time.sleep(0.2)  # whoever is going down has that long to be gone
-            if store.check([WORD]):
-                return store.get(WORD).decode()
-            for rank, process in enumerate(crew, 1):
-                if code := process.exitcode:  # those who only miss another end with 0
-                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                    return f"worker {rank} of {size} ended before its time ({how})"
+            for _ in range(20):  # whoever is going down may need a moment to be gone
+                if store.check([WORD]):
+                    return store.get(WORD).decode()
+                for rank, process in enumerate(crew, 1):
+                    if code := process.exitcode:  # those who only miss another end with 0
+                        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                        guard = "" if code != 1 or dist.is_initialized() else GUARD
+                        return f"worker {rank} of {size} ended before its time ({how}){guard}"
+                time.sleep(0.1)
             return ""
 
+        patience = 0.0
         try:
             _start(crew)
             _wait_until_ready(store, crew, reason)
-            join(store, 0, size, device)
+            join(store, 0, size, device, shared=":" in experiment.execution.device)
             yield Processes(reason)
+            patience = 5.0
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            for process in crew:
-                process.join(5 if sys.exc_info()[0] is None else 0)
+            for process in [process for process in crew if process.pid is not None]:
+                process.join(patience)
                 if process.is_alive():
                     process.kill()
                     process.join()
@@ -109,6 +121,8 @@ def _start(crew: "list[multiprocessing.context.SpawnProcess]") -> None:
         with current_directory_importable():  # a method of the user's own may be there
             for process in crew:
                 process.start()
+    except OSError as error:
+        raise FedmuxError(f"cannot start {len(crew)} workers ({error.strerror}); try fewer") from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -123,14 +137,15 @@ def _wait_until_ready(
         time.sleep(0.02)
 
 
-def join(store: "Store", rank: int, size: int, device: torch.device) -> None:
-    """Make the process group of processes on this machine."""
+def join(store: "Store", rank: int, size: int, device: torch.device, shared: bool = False) -> None:
+    """Make the process group of processes on this machine; `shared`: all use one GPU."""
     import torch.distributed as dist
 
     before = os.environ.get("GLOO_SOCKET_IFNAME")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     try:
-        dist.init_process_group(_backend(device, size), store=store, rank=rank, world_size=size)
+        backend = "gloo" if shared else _backend(device, size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     finally:
         if before is None:
             del os.environ["GLOO_SOCKET_IFNAME"]
@@ -158,7 +173,7 @@ def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: F
             if device.type == "cuda":
                 torch.cuda.set_device(device)
             store.set(f"ready-{rank}", "yes")
-            join(store, rank, size, device)
+            join(store, rank, size, device, shared=":" in experiment.execution.device)
             follow(experiment, Processes(lambda: ""))
     finally:
         if dist.is_initialized():  # or its threads would abort the process as it ends
@@ -182,12 +197,21 @@ def _from_environment() -> Iterator[Team]:
     device = find_device("auto", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(_backend(device, here))
+    try:
+        dist.init_process_group(_backend(device, here), timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise FedmuxError(
+            f"RANK and WORLD_SIZE say that this is one of several processes, but they do not come together: "
+            f"{first_line(error)}; start them with torchrun, or unset these variables"
+        ) from None
     store = dist.distributed_c10d._get_default_store()
 
     def reason() -> str:
-        time.sleep(0.2)
-        return store.get(WORD).decode() if store.check([WORD]) else "another process of the team ended"
+        for _ in range(20):
+            if store.check([WORD]):
+                return store.get(WORD).decode()
+            time.sleep(0.1)
+        return "another process of the team ended"
 
     team = Processes(reason)
     try:
@@ -208,5 +232,5 @@ def _leaving_word(store: "Store") -> Iterator[None]:
     except (TeamLost, Interrupted, KeyboardInterrupt):
         raise SystemExit from None  # the first process knows
     except Exception as error:
-        store.set(WORD, str(error) if isinstance(error, ValueError) else first_line(error))
+        store.set(WORD, str(error) if isinstance(error, FedmuxError) else first_line(error))
         raise SystemExit(2) from None

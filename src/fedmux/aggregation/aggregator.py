@@ -37,7 +37,10 @@ class LocalRule:
         return None
 
     def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
-        """The gradient to step along, from the loss's gradient at `weights`; before clipping and momentum."""
+        """The gradient to step along, from the loss's gradient at `weights`; before clipping and momentum.
+
+        Of its arguments and constants alone: on a GPU it is captured once and replayed in later rounds.
+        """
         raise NotImplementedError
 
 

@@ -47,6 +47,7 @@ class Signals:
     losses: Floats | None = None  # mean loss over the client's own points, before training
     norms: Floats | None = None  # of the update G; of G - h for "residual", of G - beta h for "projection"
     betas: Floats | None = None  # <G, h> / ||h||^2 for "projection", h the update the client sent last
+    silent: Bools | None = None  # N x S: asked, but without an answer; only real clients are
 
     def join(self, other: "Signals") -> "Signals":
         """Both, where they speak of different pairs."""

@@ -60,6 +60,8 @@ class SimulatedFleet:
         team: Team = ALONE,
         sticky: bool = True,
     ) -> None:
+        if engine.device.type == "cuda":
+            torch.cuda.set_device(engine.device)  # graphs are captured on the current device
         self.tasks = [task.to(engine.device) for task in tasks]
         self.engine, self.team, self.sticky = engine, team, sticky
         self.notices: list[str] = []
@@ -68,6 +70,7 @@ class SimulatedFleet:
         self.costs = np.ones(len(tasks))
         if team.size > 1 and not sticky:
             self.costs = np.array([point_cost(task) for task in self.tasks])
+            team.agree("count of operations", self.costs)
         self._kept: dict[int, list[Kept]] = {}
         self._seen: dict[int, ClientScores] = {}
         self._scored: dict[str, tuple[list[Tensor], Scores]] = {}
@@ -226,19 +229,23 @@ class SimulatedFleet:
         scores = np.stack([seen.scores for seen in seen_by_task], axis=1)
         return np.where(asked, losses, np.nan), np.where(asked, scores, np.nan)
 
-    @torch.inference_mode()
     def _forward(self, task: Task, model: Model, x: Tensor, y: Tensor) -> Tensor:
-        """Loss and score of each point under a global model (2 x points, float64)."""
-        task.layout.write(model)
-        task.module.eval()
-        batch = BATCH if x.device.type == "cpu" else DEVICE_BATCH
-        parts = [torch.zeros(2, 0, dtype=torch.float64, device=x.device)]
-        with self.engine.computing():
-            for inputs, targets in zip(x.split(batch), y.split(batch)):
-                outputs = whole(task.module(inputs))
-                values = task.loss(outputs, targets), task.metric(outputs, targets)
-                parts.append(torch.stack([value.double() for value in values]))
-        return torch.cat(parts, dim=1)
+        return forward(task, model, x, y, self.engine)
+
+
+@torch.inference_mode()
+def forward(task: Task, model: Model, x: Tensor, y: Tensor, engine: Engine = CPU) -> Tensor:
+    """Loss and score of each point under a global model (2 x points, float64)."""
+    task.layout.write(model)
+    task.module.eval()
+    batch = BATCH if x.device.type == "cpu" else DEVICE_BATCH
+    parts = [torch.zeros(2, 0, dtype=torch.float64, device=x.device)]
+    with engine.computing():
+        for inputs, targets in zip(x.split(batch), y.split(batch)):
+            outputs = whole(task.module(inputs))
+            values = task.loss(outputs, targets), task.metric(outputs, targets)
+            parts.append(torch.stack([value.double() for value in values]))
+    return torch.cat(parts, dim=1)
 
 
 def client_means(values: Tensor, offsets: Ints) -> Tensor:

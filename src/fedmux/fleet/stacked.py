@@ -42,7 +42,12 @@ class Stacked:
         self.task, self.index, self.seed, self.engine, self.notice = task, index, seed, engine, notice
         self.names = list(task.layout.parameters)
         self.shapes = [p.shape for p in task.layout.parameters.values()]
-        self.room = 0  # clients that fit into the stack
+        self.room, self.most = 0, SIZES[-1]  # clients that fit into the stack; that may be tried
+        self.starts: list[Tensor] = []  # the global model
+        self.stack: list[Tensor] = []  # room x shape of each parameter, as are the next two
+        self.velocity: list[Tensor] = []
+        self.corrections: list[Tensor] = []
+        self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
         self.captures = engine.device.type == "cuda"
         self.gradients = vmap(grad(self._loss))
@@ -60,8 +65,6 @@ class Stacked:
         task = self.task
         write_buffers(list(task.layout.buffers.values()), model.buffers)
         task.module.train()
-        if not self.room:
-            self._make_room(model)
         sizes = task.sizes[clients]
         steps = task.local.steps(sizes)
         width = np.minimum(_round_up(np.minimum(sizes, task.local.batch_size)), task.local.batch_size)
@@ -69,25 +72,44 @@ class Stacked:
             places = np.flatnonzero(width == together)
             places = places[np.argsort(-steps[places], kind="stable")]
             while len(places):
-                chunk = places[: -(-len(places) // -(-len(places) // self.room))]  # all about as large
-                try:
-                    with torch.no_grad(), self.engine.computing():
-                        trained = self._train(model, clients[chunk], int(together), round, rule)
-                except torch.cuda.OutOfMemoryError as error:  # others use the device too
-                    self._shrink(error)
-                    continue
-                yield chunk, trained, model.buffers.expand(len(chunk), -1)
-                places = places[len(chunk) :]
+                trained = self._try(model, clients[places], int(together), round, rule)
+                if trained is not None:
+                    yield places[: len(trained)], trained, model.buffers.expand(len(trained), -1)
+                    places = places[len(trained) :]
 
-    def _shrink(self, error: Exception) -> None:
-        """Half the room; what was captured belongs to the old stack."""
-        if self.room == 1:
+    def _try(
+        self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None
+    ) -> Tensor | None:
+        """Updates of the first clients, as many as go together; None where less must be tried."""
+        try:
+            if not self.room:
+                self._make_room(model)
+            count = -(-len(clients) // -(-len(clients) // self.room))  # chunks are about as large
+            with torch.no_grad(), self.engine.computing():
+                return self._train(model, clients[:count], width, round, rule)
+        except torch.cuda.OutOfMemoryError as error:  # others use the device too
+            told = first_line(error)
+        except FedmuxError:
+            raise
+        except Exception as error:  # a user's module or loss can raise anything
             raise FedmuxError(
-                f'task "{self.task.name}": the GPU has too little memory free to train a client '
-                f'({first_line(error)}); free some, or choose execution.device = "cpu"'
+                f'task "{self.task.name}": local training of clients {clients[: self.room].tolist()} failed: '
+                f"{first_line(error)}"
             ) from error
+        self._shrink(told)  # out of the handler, which holds on to what was allocated
+        return None
+
+    def _shrink(self, reason: str) -> None:
+        """Half the room; what was captured belongs to the old stack."""
+        room, self.most = self.room, self.room // 2
+        if room <= 1:
+            raise FedmuxError(
+                f'task "{self.task.name}": the GPU has too little memory free to train a client ({reason}); '
+                'free some, or choose execution.device = "cpu"'
+            )
         self.graphs.clear()
-        self._allocate(max(size for size in SIZES if size <= max(1, self.room // 2)))
+        self.room = 0
+        self.starts, self.stack, self.velocity, self.corrections, self.inputs = [], [], [], [], {}
         torch.cuda.empty_cache()
 
     def _train(self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None) -> Tensor:
@@ -104,8 +126,9 @@ class Stacked:
         if corrections is not None:
             self._keep_corrections(corrections)
         rate = self.task.learning_rate(round)
-        alive = (steps[None, :] > np.arange(len(rows))[:, None]).sum(1)  # K
-        rates = np.where(steps[None, :] > np.arange(len(rows))[:, None], rate, 0.0)
+        working = steps[None, :] > np.arange(len(rows))[:, None]  # K x k
+        alive = working.sum(1)
+        rates = np.where(working, rate, 0.0)
         table = self._send(rows), self._send(shares), self._send(rates.astype(np.float32))
         now = self._inputs(width)
         now[1].zero_()  # those beyond the chunk have no points and no rate
@@ -203,8 +226,9 @@ class Stacked:
         clients = len(self.task.offsets) - 1
         if self.engine.device.type == "cuda":
             least = 6 * 4 * max(1, len(model.parameters))  # weights, gradients, momentum, update
-            some, more = (self._peak(count) for count in PROBES)
-            each = max(least, (more - some) / (PROBES[1] - PROBES[0]))
+            probes = [count for count in PROBES if count <= max(self.most, PROBES[0])]
+            peaks = [self._peak(min(count, self.most)) for count in probes]
+            each = max(least, (peaks[-1] - peaks[0]) / max(probes[-1] - probes[0], 1))
             free = torch.cuda.mem_get_info(self.engine.device)[0]
             limit = int(min(DEVICE_BYTES, DEVICE_SHARE * free) / each)
             if self.engine.precision == "fp32":
@@ -212,7 +236,8 @@ class Stacked:
         else:
             limit = CHUNK_BYTES // (4 * max(1, len(model.parameters)))
         wanted = SIZES[min(bisect_left(SIZES, clients), len(SIZES) - 1)]
-        self._allocate(min(wanted, max(size for size in SIZES if size <= max(1, limit))))
+        limit = max(1, min(limit, self.most))
+        self._allocate(min(wanted, max(size for size in SIZES if size <= limit)))
 
     def _peak(self, count: int) -> int:
         """Bytes that one step of so many clients takes at most. Also wakes up what a capture needs awake."""
@@ -231,8 +256,7 @@ class Stacked:
         self.starts = [torch.zeros(shape, device=device) for shape in self.shapes]
         self.stack = [torch.zeros(room, *shape, device=device) for shape in self.shapes]
         self.velocity = [torch.zeros_like(w) for w in self.stack] if self.task.local.momentum else []
-        self.corrections: list[Tensor] = []
-        self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width
+        self.corrections, self.inputs = [], {}
 
     def _inputs(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
         """Where a step looks for its points' rows (room x width), their shares, and the rates (room)."""
@@ -276,7 +300,7 @@ def obstacle(task: Task, engine: Engine) -> str | None:
     module = copy.deepcopy(task.module).train()
     layout = Layout(module)
     trial = Stacked(Task(**{**vars(task), "module": module, "layout": layout}), 0, 0, engine)
-    rows = torch.arange(3, device=task.x.device) % len(task.x)
+    rows = torch.arange(3, device=task.x.device) % max(1, len(task.x))
     x, y = task.x[rows], task.y[rows]
     weights = tuple(p.detach().clone() for p in layout.parameters.values())
     before = [b.clone() for b in layout.buffers.values()]

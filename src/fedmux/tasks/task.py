@@ -72,8 +72,9 @@ class Task:
         """Points of some clients, in order, and where each of them begins and ends."""
         sizes = self.offsets[clients + 1] - self.offsets[clients]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        if offsets[-1] == len(self.x):
-            return self.x, self.y, offsets
+        if len(clients) and (np.diff(clients) == 1).all():  # points that lie together
+            part = slice(self.offsets[clients[0]], self.offsets[clients[-1] + 1])
+            return self.x[part], self.y[part], offsets
         rows = np.repeat(self.offsets[clients] - offsets[:-1], sizes) + np.arange(offsets[-1])
         return self.x[torch.from_numpy(rows)], self.y[torch.from_numpy(rows)], offsets
 

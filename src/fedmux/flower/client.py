@@ -1,0 +1,109 @@
+"""The ClientApp: answers the server from a node's own data. Updates and scalars leave it, points do not."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import Tensor
+
+from fedmux.aggregation import LocalRule
+from fedmux.errors import FedmuxError
+from fedmux.experiment import Experiment
+from fedmux.fleet.local import TightLoop
+from fedmux.fleet.simulated import TRAINED_SIGNALS, forward
+from fedmux.flower.tasks import FlowerTask, from_experiment
+from fedmux.flower.wire import Job, jobs, read_rule, tensor, vectors
+from fedmux.tasks.task import Task
+
+
+def client_app(given: Mapping[str, FlowerTask] | None = None) -> ClientApp:
+    """A ClientApp for nodes that have some or all of these tasks; without, those of the experiment file."""
+    app = ClientApp()
+
+    def tasks_of(context: Context) -> Mapping[str, FlowerTask]:
+        return given or from_experiment(Experiment.read(str(context.run_config["experiment"])))
+
+    @app.query("hello")
+    def hello(message: Message, context: Context) -> Message:
+        sizes = {name: task.train(context.node_config) for name, task in tasks_of(context).items()}
+        known = {name: len(points[0]) for name, points in sizes.items() if points is not None}
+        content = RecordDict(
+            {
+                "hello": ConfigRecord(
+                    {
+                        "client": identity(context),
+                        "processors": int(context.node_config.get("processors", 1)),
+                        "tasks": list(known),
+                        "sizes": list(known.values()),
+                    }
+                )
+            }
+        )
+        return Message(content, reply_to=message)
+
+    @app.query("signals")
+    def signals(message: Message, context: Context) -> Message:
+        content, tasks = RecordDict(), tasks_of(context)
+        for name, job in jobs(message.content).items():
+            task = _task(tasks, name, context, job)
+            report: dict[str, float] = {}
+            if "loss" in job.wants:
+                report["loss"] = float(forward(task, job.model, task.x, task.y)[0].mean())
+            if TRAINED_SIGNALS & job.wants:
+                update = _update(task, job, None)[0]
+                if f"stale.{name}" in message.content.array_records:
+                    last = tensor(message.content.array_records[f"stale.{name}"], "update")
+                    report["beta"] = beta(update, last) if "projection" in job.wants else 1.0
+                    update = update - report["beta"] * last
+                report["norm"] = float(torch.linalg.vector_norm(update))
+            content[f"signal.{name}"] = MetricRecord(dict(report))
+        return Message(content, reply_to=message)
+
+    @app.train("multi")
+    def train(message: Message, context: Context) -> Message:
+        content, tasks = RecordDict(), tasks_of(context)
+        for name, job in jobs(message.content).items():
+            update, buffers = _update(_task(tasks, name, context, job), job, read_rule(message.content, name))
+            content[f"update.{name}"] = vectors(update=update, buffers=buffers)
+        return Message(content, reply_to=message)
+
+    @app.evaluate("multi")
+    def evaluate(message: Message, context: Context) -> Message:
+        content, tasks = RecordDict(), tasks_of(context)
+        for name, job in jobs(message.content).items():
+            task = _task(tasks, name, context, job)
+            loss, score = forward(task, job.model, task.x, task.y).mean(1).tolist()
+            content[f"score.{name}"] = MetricRecord({"loss": loss, "score": score})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def identity(context: Context) -> str:
+    """What stays the same when a node is restarted: `client-id` or `partition-id` of its configuration."""
+    for key in ("client-id", "partition-id"):
+        if key in context.node_config:
+            return str(context.node_config[key])
+    raise FedmuxError("a SuperNode needs client-id or partition-id in its --node-config")
+
+
+def beta(update: Tensor, last: Tensor) -> float:
+    """<G, h> / ||h||^2; 0 for a client that has not sent anything."""
+    square = float(last @ last)
+    return float(update @ last) / square if square > 0 else 0.0
+
+
+def _task(tasks: Mapping[str, FlowerTask], name: str, context: Context, job: Job) -> Task:
+    torch.set_num_threads(1)
+    points = tasks[name].train(context.node_config) if name in tasks else None
+    if points is None:
+        raise FedmuxError(f'task "{name}" is not here')
+    return tasks[name].task(name, job.local, lambda round: job.learning_rate, points, job.client)
+
+
+def _update(task: Task, job: Job, rule: LocalRule | None) -> tuple[Tensor, Tensor]:
+    loop = TightLoop(task, job.task, job.seed)
+    ((_, updates, buffers),) = loop.updates(job.model, np.array([job.client]), job.round, rule)
+    return updates[0], buffers[0]

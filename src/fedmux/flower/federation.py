@@ -1,0 +1,215 @@
+"""A federation on this machine: a SuperLink and SuperNodes as processes on loopback, with TLS and node keys.
+
+For trying an app and for tests. Every process started here ends with it, however it ends.
+"""
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fedmux.errors import FedmuxError
+
+HOST = "127.0.0.1"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+class Federation:
+    """A context: the SuperLink and its nodes are up inside it."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str], secure: bool = True) -> None:
+        self.folder, self.node_configs, self.secure = folder, list(nodes), secure
+        self.port = _free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> "Federation":
+        (self.folder / "home").mkdir(parents=True, exist_ok=True)
+        try:
+            self._configure()
+            self._start("superlink", "flower-superlink", *self._superlink_options())
+            self._wait_for_port()
+            for number in range(len(self.node_configs)):
+                self.start_node(number)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for name in [name for name in self.processes if name != "superlink"] + ["superlink"]:
+            self.stop(name)
+        for process in self.leftovers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def leftovers(self) -> list[int]:
+        """Processes of this federation, also those that Flower detached from the ones started here."""
+        mark = f"FLWR_HOME={self.folder / 'home'}".encode()
+        found = []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in environment.read_bytes().split(b"\0"):
+                    found.append(int(environment.parent.name))
+        return found
+
+    def start_node(self, number: int) -> None:
+        options = ["--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(_free_port())]
+        options += ["--node-config", self.node_configs[number]]
+        if self.secure:
+            key = self.folder / f"node-{number}"
+            if not key.exists():
+                _node_key(key)
+                self.command("supernode", "register", f"{key}.pub", "local")
+            options += ["--root-certificates", str(self.folder / "ca.crt")]
+            options += ["--auth-supernode-private-key", str(key)]
+        else:
+            options.append("--insecure")
+        self._start(f"node-{number}", "flower-supernode", *options)
+
+    def run(self, app: Path, config: str) -> "subprocess.Popen[bytes]":
+        """Start the app; the process streams its log until the run ends."""
+        return self._start("run", "flwr", "run", str(app), "local", "--stream", "--run-config", config)
+
+    def command(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [_script("flwr"), *arguments], env=self.environment(), capture_output=True, text=True, timeout=120
+        )
+        if done.returncode:
+            raise FedmuxError(f"flwr {' '.join(arguments[:2])}: {(done.stderr or done.stdout).strip()}")
+
+    def stop(self, name: str, how: int = signal.SIGTERM) -> None:
+        """End a process and whatever it has started."""
+        process = self.processes.pop(name, None)
+        if process is None:
+            return
+        for kind in (how, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, kind)
+            except ProcessLookupError:
+                break
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait()
+
+    def environment(self) -> dict[str, str]:
+        scripts = str(Path(sys.executable).parent)  # Flower's processes look for each other there
+        path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+        return os.environ | QUIET | {"FLWR_HOME": str(self.folder / "home"), "PATH": path}
+
+    def _start(self, name: str, script: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [_script(script), *arguments],
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.folder,
+            )
+        self.processes[name] = process
+        return process
+
+    def _configure(self) -> None:
+        trust = f'root-certificates = "{self.folder / "ca.crt"}"' if self.secure else "insecure = true"
+        if self.secure:
+            _certificates(self.folder)
+        (self.folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "{HOST}:{self.port}"\n{trust}\n'
+        )
+
+    def _superlink_options(self) -> list[str]:
+        options = ["--host", HOST, "--port", str(self.port), "--disable-runtime-dependency-installation"]
+        options += ["--database", str(self.folder / "superlink.db")]
+        if not self.secure:
+            return [*options, "--insecure"]
+        options += ["--ssl-ca-certfile", str(self.folder / "ca.crt")]
+        options += ["--ssl-certfile", str(self.folder / "server.pem")]
+        options += ["--ssl-keyfile", str(self.folder / "server.key")]
+        return [*options, "--enable-supernode-auth"]
+
+    def _wait_for_port(self, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.processes["superlink"].poll() is not None:
+                break
+            with socket.socket() as probe:
+                if probe.connect_ex((HOST, self.port)) == 0:
+                    return
+            time.sleep(0.2)
+        log = (self.folder / "superlink.log").read_text(errors="replace").strip().splitlines()
+        raise FedmuxError(f"the SuperLink did not come up: {log[-1] if log else 'it said nothing'}")
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _node_key(path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP384R1())
+    openssh = serialization.PrivateFormat.OpenSSH
+    none = serialization.NoEncryption()
+    _write_private(path, key.private_bytes(serialization.Encoding.PEM, openssh, none))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    path.with_name(path.name + ".pub").write_bytes(public + b"\n")
+
+
+def _certificates(folder: Path) -> None:
+    """A certificate authority of one day's life, and a certificate for this machine's loopback."""
+    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedmux local federation")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
+    today = datetime.datetime.now(datetime.UTC)
+
+    def certificate(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(today - datetime.timedelta(hours=1))
+            .not_valid_after(today + datetime.timedelta(days=30))
+        )
+
+    ca = certificate(issuer, ca_key).add_extension(x509.BasicConstraints(True, None), critical=True)
+    names = x509.SubjectAlternativeName(
+        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
+    )
+    server = certificate(subject, server_key).add_extension(names, critical=False)
+    (folder / "ca.crt").write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
+    (folder / "server.pem").write_bytes(server.sign(ca_key, hashes.SHA256()).public_bytes(pem))
+    private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none)
+    _write_private(folder / "server.key", private)

@@ -1,0 +1,96 @@
+"""What a Flower app brings for each task: its module, its data where the data lies, its loss."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedmux.experiment import Experiment
+from fedmux.flat import Layout
+from fedmux.population import Ints
+from fedmux.tasks import build_loss, build_metric
+from fedmux.tasks.losses import default_metric
+from fedmux.tasks.task import LocalSgd, Task
+
+NodeConfig = Mapping[str, Any]  # what a SuperNode was started with, such as partition-id
+Points = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class FlowerTask:
+    """`module` is called at the server and at clients; `train` at a client, `held_out` at the server."""
+
+    module: Callable[[], nn.Module]
+    train: Callable[[NodeConfig], Points | None]  # a client's own points; None: it does not have the task
+    held_out: Callable[[], tuple[Points, Points]]  # validation and test points, as the server has them
+    loss: str = "cross-entropy"
+    metric: str | None = None
+
+    def task(self, name: str, local: LocalSgd, rate: Callable[[int], float], points: Points, at: int) -> Task:
+        """With one client's points, at its number in the fleet; the seed's draws depend on that number."""
+        return self._task(
+            name, local, rate, points, np.array([0] * (at + 1) + [len(points[0])]), (points, points)
+        )
+
+    def server_task(self, name: str, local: LocalSgd, rate: Callable[[int], float]) -> Task:
+        """Without any client's points."""
+        held_out = self.held_out()
+        nothing = held_out[1][0][:0], held_out[1][1][:0]
+        return self._task(name, local, rate, nothing, np.array([0, 0]), held_out)
+
+    def _task(
+        self,
+        name: str,
+        local: LocalSgd,
+        rate: Callable[[int], float],
+        points: Points,
+        offsets: Ints,
+        held_out: tuple[Points, Points],
+    ) -> Task:
+        module = self.module()
+        return Task(
+            name=name,
+            module=module,
+            layout=Layout(module),
+            loss=build_loss(self.loss, {}),
+            metric=build_metric(self.metric or default_metric(self.loss)),
+            x=points[0],
+            y=points[1],
+            offsets=offsets,
+            validation=held_out[0],
+            test=held_out[1],
+            local=local,
+            learning_rate=rate,
+        )
+
+
+def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
+    """An experiment file's tasks as a simulation would have them; a node's `partition-id` is its client."""
+    from fedmux.assembly import assemble
+
+    torch.set_num_threads(1)
+    setting = assemble(experiment)
+
+    def train(number: int, config: NodeConfig) -> Points | None:
+        task, client = setting.tasks[number], int(config["partition-id"])
+        start, end = task.offsets[client], task.offsets[client + 1]
+        return (task.x[start:end], task.y[start:end]) if end > start else None
+
+    return {
+        task.name: FlowerTask(
+            module=partial(_itself, task.module),
+            train=partial(train, number),
+            held_out=partial(_itself, (task.validation, task.test)),
+            loss=settings.loss,
+            metric=settings.metric,
+        )
+        for number, (task, settings) in enumerate(zip(setting.tasks, experiment.tasks))
+    }
+
+
+def _itself(value: Any) -> Any:
+    return value

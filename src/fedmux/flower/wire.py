@@ -1,0 +1,137 @@
+"""What goes over the wire, message by message: flat vectors and scalars, nothing that has to be unpickled.
+
+    query.hello     -> nothing           <- who, processors, tasks with their numbers of points
+    query.signals   -> models, jobs      <- a loss, a norm, a beta for each task
+    train.multi     -> models, jobs      <- an update and buffers for each task
+    evaluate.multi  -> models, jobs      <- a score for each task
+
+One message takes all tasks of a node. A job says which task and client these are by number, the round, the
+seed, and how local training goes.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedmux.aggregation import LocalRule
+from fedmux.aggregation.proximal import Proximal
+from fedmux.aggregation.scaffold import Scaffold
+from fedmux.errors import FedmuxError
+from fedmux.flat import Model
+from fedmux.tasks.task import LocalSgd, Task
+
+HELLO, SIGNALS, TRAIN, EVALUATE = "query.hello", "query.signals", "train.multi", "evaluate.multi"
+
+
+def vectors(**tensors: Tensor) -> ArrayRecord:
+    return ArrayRecord(array_dict={name: Array(value.cpu().numpy()) for name, value in tensors.items()})
+
+
+def tensor(record: ArrayRecord, name: str) -> Tensor:
+    return torch.from_numpy(np.array(record[name].numpy()))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task's part of a message: the model, whose data and which draws, and how to train."""
+
+    model: Model
+    task: int
+    client: int
+    round: int
+    seed: int
+    learning_rate: float
+    local: LocalSgd
+    wants: frozenset[str]  # signals
+
+    def put(self, content: RecordDict, name: str) -> None:
+        content[f"model.{name}"] = vectors(parameters=self.model.parameters, buffers=self.model.buffers)
+        local = {key: value for key, value in asdict(self.local).items() if value is not None}
+        content[f"job.{name}"] = ConfigRecord(
+            {
+                "task": self.task,
+                "client": self.client,
+                "round": self.round,
+                "seed": str(self.seed),  # up to 63 bits
+                "learning_rate": self.learning_rate,
+                "wants": sorted(self.wants),
+                **local,
+            }
+        )
+
+    @classmethod
+    def read(cls, content: RecordDict, name: str) -> "Job":
+        record: dict[str, Any] = dict(content.config_records[f"job.{name}"])
+        arrays = content.array_records[f"model.{name}"]
+        return cls(
+            model=Model(tensor(arrays, "parameters"), tensor(arrays, "buffers")),
+            task=record.pop("task"),
+            client=record.pop("client"),
+            round=record.pop("round"),
+            seed=int(record.pop("seed")),
+            learning_rate=record.pop("learning_rate"),
+            wants=frozenset(record.pop("wants")),
+            local=LocalSgd(**record),
+        )
+
+
+def jobs(content: RecordDict) -> dict[str, Job]:
+    """By task."""
+    names = [key.removeprefix("job.") for key in content.config_records if key.startswith("job.")]
+    return {name: Job.read(content, name) for name in names}
+
+
+def put_rule(content: RecordDict, rule: LocalRule | None, task: Task, number: int, client: int) -> None:
+    """What changes the local steps, if anything does."""
+    if rule is None:
+        return
+    if isinstance(rule, Proximal):
+        content[f"rule.{task.name}"] = ConfigRecord({"kind": "proximal", "mu": rule.mu})
+    elif isinstance(rule, Scaffold):
+        correction = rule.corrections(number, np.array([client]))[0]
+        content[f"rule.{task.name}"] = ConfigRecord({"kind": "scaffold"})
+        content[f"correction.{task.name}"] = vectors(correction=correction)
+    else:
+        raise FedmuxError(
+            f"the local rule {type(rule).__name__} cannot be sent to real clients; proximal and scaffold can"
+        )
+
+
+class Corrected(LocalRule):
+    """SCAFFOLD's step with the correction that came over the wire."""
+
+    def __init__(self, correction: Tensor) -> None:
+        self.correction = correction
+
+    def corrections(self, task: int, clients: np.ndarray) -> Tensor:
+        return self.correction.expand(len(clients), -1)
+
+    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
+        assert correction is not None
+        return gradient + correction
+
+
+def read_rule(content: RecordDict, name: str) -> LocalRule | None:
+    if f"rule.{name}" not in content.config_records:
+        return None
+    record: dict[str, Any] = dict(content.config_records[f"rule.{name}"])
+    if record["kind"] == "proximal":
+        return Proximal(record["mu"])
+    return Corrected(tensor(content.array_records[f"correction.{name}"], "correction"))
+
+
+def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> str | None:
+    """Why an update cannot be taken; None: it can."""
+    if update.shape != model.parameters.shape or buffers.shape != model.buffers.shape:
+        return f"wrong shape {tuple(update.shape)}, not {tuple(model.parameters.shape)}"
+    if update.dtype != torch.float32 or buffers.dtype != torch.float64:
+        return f"wrong type {update.dtype}"
+    norm = float(torch.linalg.vector_norm(update.double()))
+    if not math.isfinite(norm) or not bool(torch.isfinite(buffers).all()):
+        return "not finite"
+    return f"norm {norm:.3g} above {largest:g}" if norm > largest else None
