@@ -131,7 +131,7 @@ def finish(cell: list[Result], gemm_gflops: float) -> list[Result]:
                 row[f"{prefix}ratio_to_{other.replace('-', '_')}"] = ratio
         best_known = row["client_steps_per_cpu_second"] or row["client_steps_per_second"]
         row["gflops"] = best_known * Work(row["model"], 1, 1, row["batch"]).flops() / 1e9
-        row["share_of_gemm"] = row["gflops"] / gemm_gflops
+        row["share_of_gemm"] = row["gflops"] / gemm_gflops / row.get("threads", 1)
     return sorted(cell, key=lambda row: -row["client_steps_per_second"])
 
 
