@@ -55,9 +55,9 @@ clientapp = "client_app:app"
 [tool.flwr.app.config]
 experiment = ""
 output = ""
-deadline = 120.0
+deadline = 240.0
 minimum-clients = 4
-wait = 90.0
+wait = 180.0
 """
 
 
@@ -80,7 +80,7 @@ def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path, method: 
     nodes = [f"partition-id={number} num-partitions=4" for number in range(4)]
     with Federation(tmp_path / "federation", nodes) as federation:
         run = federation.run(make_app(tmp_path / "app"), f'experiment="{file}" output="{output}"')
-        code = run.wait(200)
+        code = run.wait(420)
         log = (tmp_path / "federation" / "run.log").read_text(errors="replace")
     assert (code, (output / "summary.json").exists()) == (0, True), log[-4000:]
     federated = fedmux.Run(output)
