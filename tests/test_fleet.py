@@ -398,3 +398,30 @@ def test_flat_weights_go_there_and_back() -> None:
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
     assert layout.size == sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def test_too_little_memory_makes_smaller_chunks_and_at_last_one_line(monkeypatch) -> None:
+    task = image_task("mlp")
+    fleet = SimulatedFleet([task], seed=0, engine=engine_of("stacked"))
+    model, inner, most = task.layout.read(), Stacked._train, 2
+
+    def train(self: Stacked, model: Model, clients: np.ndarray, *rest: Any) -> torch.Tensor:
+        if self.room > most:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+        return inner(self, model, clients, *rest)
+
+    monkeypatch.setattr(Stacked, "_train", train)
+    for update, client in zip(trained(fleet, model, everybody(0, 1, 3, 4), 0), (0, 1, 3, 4)):
+        assert distance(update, reference_update(task, 0, 0, model, client, 0)[0]) < 1e-3
+    most = 0
+    with pytest.raises(
+        FedmuxError, match=r'task "test": the GPU has too little memory free to train a client'
+    ):
+        trained(fleet, model, everybody(0, 1), 0)
+
+
+def test_what_fails_in_a_stack_is_told_in_one_line(monkeypatch) -> None:
+    fleet = SimulatedFleet([image_task("mlp")], seed=0, engine=engine_of("stacked"))
+    monkeypatch.setattr(fleet.trainers[0], "gradients", lambda *given: 1 / 0)
+    with pytest.raises(FedmuxError, match=r'task "test": local training of clients \[4, 3\] failed: ZeroDiv'):
+        trained(fleet, fleet.tasks[0].layout.read(), everybody(3, 4), 0)

@@ -25,6 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     suggest_commands=False,  # click suggests them too
 )
+flower_app = typer.Typer(help="Real clients on Flower.", no_args_is_help=True)
+app.add_typer(flower_app, name="flower")
 data_app = typer.Typer(help="Data sets: which are here, and how to get them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
@@ -376,6 +378,43 @@ def _execution(device: str | None, workers: str | None) -> dict[str, Any]:
 def _overridden(overrides: list[str] | None, device: str | None, workers: str | None) -> list[str]:
     options = _execution(device, workers)
     return [*(overrides or []), *(f"execution.{key}={value}" for key, value in options.items())]
+
+
+@flower_app.command("up")
+def flower_up(
+    experiment: File,
+    clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
+    output: Folder = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node keys.")] = False,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds that a client has for an answer.")] = 300,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train an experiment on a federation of this machine: a SuperLink and SuperNodes on loopback."""
+    try:
+        from fedmux.flower.federation import up
+    except ModuleNotFoundError as missing:
+        raise FedmuxError(f"{missing.name} is not here; pip install 'fedmux[flower]'") from None
+    from fedmux.experiment import Experiment
+    from fedmux.record import Run
+    from fedmux.session import default_folder
+
+    described = Experiment.read(experiment)
+    if clients > described.population.clients:
+        raise FedmuxError(
+            f"--clients {clients} is more than population.clients = {described.population.clients}"
+        )
+    folder = Path(output or described.output.folder or default_folder(described.name))
+    silent = quiet or as_json
+    up(
+        experiment,
+        clients,
+        folder,
+        secure=not insecure,
+        deadline=deadline,
+        notice=(lambda line: None) if silent else _notice,
+    )
+    _finish(Run(folder), quiet, as_json)
 
 
 def _finish(run: "Run", quiet: bool, as_json: bool) -> None:

@@ -1,13 +1,17 @@
 """Real processes: a SuperLink and SuperNodes on loopback, TLS and node keys, and the simulator's result."""
 
+import contextlib
+import shutil
+from importlib.resources import files
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 import fedmux
-from fedmux.flower.federation import Federation
+from fedmux.cli import app
+from fedmux.flower.federation import Federation, up
 
 EXPERIMENT = """
 name = "federated"
@@ -39,53 +43,79 @@ partition = {kind = "label-share", share = 0.5, sizes = [20, 60]}
 clients = false
 samples = 200
 """
-PROJECT = """
-[project]
-name = "federated"
-version = "1.0.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedmux"
-
-[tool.flwr.app.components]
-serverapp = "server_app:app"
-clientapp = "client_app:app"
-
-[tool.flwr.app.config]
-experiment = ""
-output = ""
-deadline = 240.0
-minimum-clients = 4
-wait = 180.0
-"""
 
 
-def make_app(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(PROJECT)
-    for side in ("server", "client"):
-        (folder / f"{side}_app.py").write_text(
-            f"from fedmux.flower import {side}_app\n\napp = {side}_app()\n"
-        )
-    return folder
-
-
-@pytest.mark.parametrize("method", ["mmfl-lvr"])
-def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path, method: str) -> None:
+def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
-    file.write_text(EXPERIMENT.replace("mmfl-lvr", method))
+    file.write_text(EXPERIMENT)
     simulated = fedmux.run(fedmux.Experiment.read(file), tmp_path / "simulated")
-    output = tmp_path / "federated"
-    nodes = [f"partition-id={number} num-partitions=4" for number in range(4)]
-    with Federation(tmp_path / "federation", nodes) as federation:
-        run = federation.run(make_app(tmp_path / "app"), f'experiment="{file}" output="{output}"')
-        code = run.wait(420)
-        log = (tmp_path / "federation" / "run.log").read_text(errors="replace")
-    assert (code, (output / "summary.json").exists()) == (0, True), log[-4000:]
+    output, said = tmp_path / "federated", list[str]()
+    up(file, 4, output, deadline=240, notice=said.append)
     federated = fedmux.Run(output)
     for name in ("digits", "clothes"):
         wanted = load_file(simulated.path / "models" / f"{name}.safetensors")
         for key, value in load_file(federated.path / "models" / f"{name}.safetensors").items():
             torch.testing.assert_close(value, wanted[key], rtol=1e-5, atol=1e-6)
     assert (federated.allocation["client"] == simulated.allocation["client"]).all()
+    assert "4 clients are there" in said and said[-1].startswith("round 2/2  digits ")
+    assert not processes_with(b"fedmux-federation-")
+
+
+MISBEHAVING = """
+from fedmux.flower import client
+
+well_behaved = client._update
+
+
+def update(task, job, rule):
+    given, buffers = well_behaved(task, job, rule)
+    if job.client == 0:
+        raise LookupError("no such drawer")
+    return {1: given * float("nan"), 2: given[:-1], 3: given}[job.client], buffers
+
+
+client._update = update
+app = client.client_app()
+"""
+
+
+def test_clients_that_raise_or_send_nonsense_are_refused_and_the_round_goes_on(tmp_path: Path) -> None:
+    file, output = tmp_path / "experiment.toml", tmp_path / "federated"
+    file.write_text(EXPERIMENT.replace("mmfl-lvr", "full").replace("rounds = 2", "rounds = 1"))
+    shutil.copytree(str(files("fedmux.flower") / "app"), tmp_path / "app")
+    (tmp_path / "app" / "client_app.py").write_text(MISBEHAVING)
+    nodes = [f"partition-id={number} num-partitions=4" for number in range(4)]
+    with Federation(tmp_path / "federation", nodes, secure=False) as federation:
+        config = f'experiment="{file}" output="{output}" minimum-clients=4 deadline=240.0'
+        federation.run(tmp_path / "app", config).wait(420)
+    log = (tmp_path / "federation" / "run.log").read_text(errors="replace")
+    run = fedmux.Run(output)
+    assert run.finished, log[-3000:]
+    assert {name: values["uploads"] for name, values in run.metrics[1]["tasks"].items()} == {
+        "digits": 1,
+        "clothes": 1,
+    }
+    for line in (
+        'client 0, task "digits": train.multi: error 2',
+        'client 1, task "digits": not finite',
+        'client 2, task "clothes": wrong shape',
+    ):
+        assert line in log, log[-3000:]
+    assert "client 3," not in log and not federation.leftovers()
+
+
+def processes_with(mark: bytes) -> list[int]:
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in environment.read_bytes():
+                found.append(int(environment.parent.name))
+    return found
+
+
+def test_a_federation_without_flower_data_or_clients_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(EXPERIMENT)
+    done = CliRunner().invoke(app, ["flower", "up", str(file), "--clients", "5"])
+    assert isinstance(done.exception, fedmux.FedmuxError)
+    assert "--clients 5 is more than population.clients = 4" in str(done.exception)

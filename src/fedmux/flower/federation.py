@@ -7,12 +7,16 @@ import contextlib
 import datetime
 import ipaddress
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from cryptography import x509
@@ -23,6 +27,7 @@ from cryptography.x509.oid import NameOID
 from fedmux.errors import FedmuxError
 
 HOST = "127.0.0.1"
+SERVER_LINE = re.compile(r"\x1b\[[0-9;]*m|^INFO\s*:\s*")  # colours and levels of Flower's log
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -159,6 +164,57 @@ class Federation:
             time.sleep(0.2)
         log = (self.folder / "superlink.log").read_text(errors="replace").strip().splitlines()
         raise FedmuxError(f"the SuperLink did not come up: {log[-1] if log else 'it said nothing'}")
+
+
+def up(
+    experiment: Path,
+    clients: int,
+    output: Path,
+    *,
+    secure: bool = True,
+    deadline: float = 300.0,
+    notice: Callable[[str], None] = print,
+) -> None:
+    """Train an experiment file on a federation of this machine: real processes, the simulator's data."""
+    if (output / "summary.json").exists():
+        raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
+    nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]
+    with tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
+        folder = Path(name)
+        app = folder / "app"
+        shutil.copytree(str(files("fedmux.flower") / "app"), app)
+        config = f'experiment="{experiment.resolve()}" output="{output.resolve()}" '
+        config += f"minimum-clients={clients} deadline={float(deadline)}"
+        notice(
+            f"starting a SuperLink and {clients} SuperNodes, {'TLS and node keys' if secure else 'insecure'}"
+        )
+        with Federation(folder, nodes, secure) as federation:
+            run = federation.run(app, config)
+            _follow(run, folder / "run.log", notice)
+        if not (output / "summary.json").exists():
+            log = (folder / "run.log").read_text(errors="replace").splitlines()
+            said = [line.strip() for line in log if "Error" in line]
+            raise FedmuxError(
+                f"the federation did not finish: {said[-1] if said else 'see Flower above'}; "
+                f"`fedmux flower up` with -o {output} goes on"
+            )
+
+
+def _follow(run: "subprocess.Popen[bytes]", log: Path, notice: Callable[[str], None]) -> None:
+    """What the server says, as it says it, until the run ends."""
+    with log.open(errors="replace") as file:
+        ended = False
+        while True:
+            line = file.readline()
+            if line.endswith("\n"):
+                text = SERVER_LINE.sub("", line.strip())
+                if re.match(r"round \d|\d+ clients are|client |task ", text):
+                    notice(text)
+            elif ended:
+                return
+            else:
+                ended = run.poll() is not None
+                time.sleep(0.2)
 
 
 def _script(name: str) -> str:

@@ -7,7 +7,9 @@ The run's configuration says where the experiment file is and where the run goes
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import Context
@@ -33,6 +35,10 @@ class Connected(Setting):
 
     def in_round(self, round: int) -> Population:
         return self.meet()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # into the log that Flower streams
 
 
 def server_app(tasks: Mapping[str, FlowerTask] | None = None) -> ServerApp:
@@ -65,7 +71,7 @@ def serve(
     deadline: float,
     minimum: int,
     wait: float,
-    notice: Callable[[str], None] = print,
+    notice: Callable[[str], None] = _say,
 ) -> Run:
     """Train on real clients; resumes a run that the output folder holds."""
     torch.set_num_threads(1)
@@ -93,12 +99,18 @@ def serve(
     else:
         record = RunFolder.create(output, experiment.table())
     try:
-        training = Training(experiment, setting, record, (), fleet=fleet)
+        training = Training(experiment, setting, record, [partial(_tell, experiment, notice)], fleet=fleet)
         training.start(notice)
         training.loop(lambda: False)
     finally:
         record.close()
     return Run(output)
+
+
+def _tell(experiment: Experiment, notice: Callable[[str], None], metrics: dict[str, Any]) -> None:
+    scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
+    text = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
+    notice(f"round {metrics['round']}/{experiment.rounds}  {text}")
 
 
 def _gather(fleet: FlowerFleet, minimum: int, wait: float, notice: Callable[[str], None]) -> None:

@@ -127,8 +127,9 @@ def read_rule(content: RecordDict, name: str) -> LocalRule | None:
 
 def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> str | None:
     """Why an update cannot be taken; None: it can."""
-    if update.shape != model.parameters.shape or buffers.shape != model.buffers.shape:
-        return f"wrong shape {tuple(update.shape)}, not {tuple(model.parameters.shape)}"
+    for given, own in ((update, model.parameters), (buffers, model.buffers)):
+        if given.shape != own.shape:
+            return f"wrong shape {tuple(given.shape)}, not {tuple(own.shape)}"
     if update.dtype != torch.float32 or buffers.dtype != torch.float64:
         return f"wrong type {update.dtype}"
     norm = float(torch.linalg.vector_norm(update.double()))
