@@ -380,9 +380,27 @@ def _overridden(overrides: list[str] | None, device: str | None, workers: str | 
     return [*(overrides or []), *(f"execution.{key}={value}" for key, value in options.items())]
 
 
+@flower_app.command("init")
+def flower_init(folder: Annotated[Path, typer.Argument(help="Folder to make.")]) -> None:
+    """Write a Flower app to start from: two models on the data that comes with fedmux."""
+    import shutil
+    from importlib.resources import files
+
+    try:
+        shutil.copytree(
+            str(files("fedmux") / "flower" / "template"), folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    except FileExistsError:
+        raise FedmuxError(f"{folder}: exists already; name another folder") from None
+    typer.echo(f"wrote {folder}; try it with: fedmux flower up {folder}/experiment.toml --app {folder}")
+
+
 @flower_app.command("up")
 def flower_up(
     experiment: File,
+    app_folder: Annotated[
+        Path | None, typer.Option("--app", help="Folder of your Flower app; without, the simulator's data.")
+    ] = None,
     clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
     output: Folder = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and node keys.")] = False,
@@ -404,12 +422,15 @@ def flower_up(
         raise FedmuxError(
             f"--clients {clients} is more than population.clients = {described.population.clients}"
         )
+    if app_folder is not None and not (app_folder / "pyproject.toml").is_file():
+        raise FedmuxError(f"{app_folder}: is not a Flower app; `fedmux flower init` writes one")
     folder = Path(output or described.output.folder or default_folder(described.name))
     silent = quiet or as_json
     up(
         experiment,
         clients,
         folder,
+        app=app_folder,
         secure=not insecure,
         deadline=deadline,
         notice=(lambda line: None) if silent else _notice,

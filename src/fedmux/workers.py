@@ -167,6 +167,7 @@ def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: F
     tempfile.tempdir = str(place.parent)  # the first process clears up, even after those that are killed
     threading.Thread(target=_end_with_parent, args=(place.parent,), daemon=True).start()
     store = FileStore(str(place), size)
+    code = 0
     try:
         with _leaving_word(store):
             device = find_device(experiment.execution.device, rank)
@@ -175,9 +176,10 @@ def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: F
             store.set(f"ready-{rank}", "yes")
             join(store, rank, size, device, shared=":" in experiment.execution.device)
             follow(experiment, Processes(lambda: ""))
-    finally:
-        if dist.is_initialized():  # or its threads would abort the process as it ends
             dist.destroy_process_group()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    os._exit(code)  # at once: threads of a group that has lost someone would abort the process as it ends
 
 
 def _end_with_parent(folder: Path) -> None:

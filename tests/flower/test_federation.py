@@ -61,6 +61,34 @@ def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path) -> None:
     assert not processes_with(b"fedmux-federation-")
 
 
+def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["flower", "init", "mine"]).exit_code == 0
+    written = {path.name: path.read_text() for path in Path("mine").iterdir()}
+    example = Path(__file__).parents[2] / "examples" / "flower-app"
+    assert written == {path.name: path.read_text() for path in example.iterdir() if path.is_file()}
+    again = CliRunner().invoke(app, ["flower", "init", "mine"])
+    assert "exists already" in str(again.exception)
+    (tmp_path / "short.toml").write_text(written["experiment.toml"].replace("rounds = 3", "rounds = 1"))
+    command = [
+        "flower",
+        "up",
+        "short.toml",
+        "--app",
+        "mine",
+        "--clients",
+        "2",
+        "--insecure",
+        "-o",
+        "run",
+        "-q",
+    ]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    run = fedmux.Run("run")
+    assert set(run.allocation["client"]) <= {0, 1} and len(run.allocation) > 0
+    assert set(run.summary["tasks"]) == {"clothes", "digits"}
+
+
 MISBEHAVING = """
 from fedmux.flower import client
 

@@ -8,7 +8,6 @@ import datetime
 import ipaddress
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -171,18 +170,18 @@ def up(
     clients: int,
     output: Path,
     *,
+    app: Path | None = None,
     secure: bool = True,
     deadline: float = 300.0,
     notice: Callable[[str], None] = print,
 ) -> None:
-    """Train an experiment file on a federation of this machine: real processes, the simulator's data."""
+    """Train an experiment on a federation of this machine; without an app on the simulator's data."""
     if (output / "summary.json").exists():
         raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
     nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]
     with tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
         folder = Path(name)
-        app = folder / "app"
-        shutil.copytree(str(files("fedmux.flower") / "app"), app)
+        app = (app or Path(str(files("fedmux.flower") / "app"))).resolve()
         config = f'experiment="{experiment.resolve()}" output="{output.resolve()}" '
         config += f"minimum-clients={clients} deadline={float(deadline)}"
         notice(
