@@ -201,6 +201,7 @@ def _child(request: dict[str, Any]) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if request["die_at_limit"] else signal.SIG_IGN)
     if request["meet"] is not None or request["events"]:
         _watch(request)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
     sys.argv = ["fedmux", *request["arguments"]]
     code: Any = 0
     try:
