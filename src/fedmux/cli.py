@@ -411,6 +411,7 @@ def flower_up(
     """Train an experiment on a federation of this machine: a SuperLink and SuperNodes on loopback."""
     try:
         from fedmux.flower.federation import up
+        from fedmux.flower.tasks import check
     except ModuleNotFoundError as missing:
         raise FedmuxError(f"{missing.name} is not here; pip install 'fedmux[flower]'") from None
     from fedmux.experiment import Experiment
@@ -418,6 +419,7 @@ def flower_up(
     from fedmux.session import default_folder
 
     described = Experiment.read(experiment)
+    check(described)
     if clients > described.population.clients:
         raise FedmuxError(
             f"--clients {clients} is more than population.clients = {described.population.clients}"

@@ -141,9 +141,12 @@ def processes_with(mark: bytes) -> list[int]:
     return found
 
 
-def test_a_federation_without_flower_data_or_clients_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_a_federation_cannot_do_is_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text(EXPERIMENT)
     done = CliRunner().invoke(app, ["flower", "up", str(file), "--clients", "5"])
     assert isinstance(done.exception, fedmux.FedmuxError)
     assert "--clients 5 is more than population.clients = 4" in str(done.exception)
+    file.write_text(EXPERIMENT + "\n[[event]]\nround = 1\nleave = [0]\n")
+    done = CliRunner().invoke(app, ["flower", "up", str(file)])
+    assert "[[event]] is for simulations" in str(done.exception)

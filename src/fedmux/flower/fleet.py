@@ -41,7 +41,6 @@ class FlowerFleet:
         self.deadline, self.largest_norm = deadline, largest_norm
         self.owned = np.ones((clients, len(tasks)), bool)
         self.notices: list[str] = []
-        self.failures: list[dict[str, object]] = []  # client, task, reason; of the last phase
         self.numbers: dict[str, int] = {}  # a client's own id -> its number
         self.nodes: dict[int, int] = {}  # node -> number of its client; only nodes that are there
         self.population = Population(
@@ -119,7 +118,7 @@ class FlowerFleet:
             content = contents.setdefault(node_of[client], RecordDict())
             self._put(content, s, models[s], client, round)
             put_rule(content, rule, self.tasks[s], s, client)
-        self._updates, self.failures = {}, []
+        self._updates = {}
         for node, reply in self._ask(TRAIN, contents).items():
             client = self.nodes[node]
             for s in assignment.task[assignment.client == client].tolist():
@@ -221,5 +220,4 @@ class FlowerFleet:
     def _fail(self, client: int, s: int, reason: str) -> None:
         names = {number: name for name, number in self.numbers.items()}
         task = self.tasks[s].name if s >= 0 else "-"
-        self.failures.append({"client": names.get(client, "?"), "task": task, "reason": reason})
         self.notices.append(f'client {names.get(client, "?")}, task "{task}": {reason}')

@@ -20,7 +20,7 @@ from fedmux.dynamics import Presence
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.flower.fleet import FlowerFleet
-from fedmux.flower.tasks import FlowerTask, from_experiment
+from fedmux.flower.tasks import FlowerTask, check, from_experiment
 from fedmux.population import Population
 from fedmux.record import Run, RunFolder
 from fedmux.tasks.task import LocalSgd
@@ -75,6 +75,7 @@ def serve(
 ) -> Run:
     """Train on real clients; resumes a run that the output folder holds."""
     torch.set_num_threads(1)
+    check(experiment)
     described = []
     for settings in experiment.tasks:
         if settings.name not in tasks:

@@ -1,7 +1,7 @@
 """What a Flower app brings for each task: its module, its data where the data lies, its loss."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.flat import Layout
 from fedmux.population import Ints
@@ -28,6 +29,7 @@ class FlowerTask:
     train: Callable[[NodeConfig], Points | None]  # a client's own points; None: it does not have the task
     held_out: Callable[[], tuple[Points, Points]]  # validation and test points, as the server has them
     loss: str = "cross-entropy"
+    loss_options: Mapping[str, Any] = field(default_factory=dict)
     metric: str | None = None
 
     def task(self, name: str, local: LocalSgd, rate: Callable[[int], float], points: Points, at: int) -> Task:
@@ -56,7 +58,7 @@ class FlowerTask:
             name=name,
             module=module,
             layout=Layout(module),
-            loss=build_loss(self.loss, {}),
+            loss=build_loss(self.loss, dict(self.loss_options)),
             metric=build_metric(self.metric or default_metric(self.loss)),
             x=points[0],
             y=points[1],
@@ -66,6 +68,14 @@ class FlowerTask:
             local=local,
             learning_rate=rate,
         )
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse what only a simulation can do: real clients come and go as they please."""
+    for key in ("events", "arrivals", "departures", "absence", "recruitment"):
+        if getattr(experiment, key):
+            name = "[event]" if key == "events" else key
+            raise FedmuxError(f"[{name}] is for simulations; real clients come and go themselves: remove it")
 
 
 def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
@@ -86,6 +96,7 @@ def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
             train=partial(train, number),
             held_out=partial(_itself, (task.validation, task.test)),
             loss=settings.loss,
+            loss_options=settings.loss_options,
             metric=settings.metric,
         )
         for number, (task, settings) in enumerate(zip(setting.tasks, experiment.tasks))
