@@ -103,5 +103,6 @@ def files(folder: Path) -> dict[str, bytes]:
         entries = [json.loads(part) for part in (text.splitlines() if lines else [text])]
         for entry in entries:
             entry.pop("seconds", None)
+            entry.pop("phases", None)
         kept[name] = json.dumps(entries).encode()
     return kept

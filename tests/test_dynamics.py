@@ -7,7 +7,7 @@ import torch
 import fedmux
 from conftest import files, population, round_state, table
 from fedmux.allocation.plan import Assignment
-from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns
+from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns, Stragglers
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
@@ -66,8 +66,13 @@ def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method,
     assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
 
+@pytest.mark.parametrize(
+    "losing",
+    [(Dropout(rate=(0.1, 0.5), correction="known"), None), (None, Stragglers(over_selection=1.6))],
+    ids=["dropouts", "stragglers"],
+)
 @pytest.mark.parametrize(("method", "options"), [v for v in UNBIASED if not v.values[1]])
-def test_the_step_stays_unbiased_after_joins_and_leaves_and_with_known_dropouts(method, options):
+def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(method, options, losing):
     """The history is of a fleet in which some were absent; the target is that of those now present."""
     tasks = 1 if method.name in ONE_TASK else 2
     everyone = population(clients=9, tasks=tasks, seed=1)
@@ -86,7 +91,8 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_and_with_known_dropouts(
         past = rng.normal(1.0, 1.0, updates.shape).astype(np.float32)
         step(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
     history = {name: value.clone() for name, value in aggregator.state().items()}
-    returns = Returns(Dropout(rate=(0.1, 0.5), correction="known"), 9, seed=0)
+    returns = Returns(losing[0], 9, 0, losing[1])
+    lost = 0
     draws = 2500
     steps = np.empty((draws, tasks, 3))
     for draw in range(draws):
@@ -94,11 +100,14 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_and_with_known_dropouts(
         state = round_state(now, round=2, seed=draw)
         drawn = allocator.plan(state).draw(state.rng())
         back = returns.draw(draw)[drawn.client]
-        after = step(aggregator, state, drawn.only(back, returns.correction()), models, updates)
+        back = returns.first(drawn.client, back, returns.enough(drawn.client), draw)
+        lost += int((~back).sum())
+        returned = drawn.only(back, returns.correction(drawn.client, back))
+        after = step(aggregator, state, returned, models, updates)
         steps[draw] = [-model.parameters.numpy() for model in after]
     wanted = np.einsum("is,isp->sp", now.shares, updates)
     error = steps.std(0) / np.sqrt(draws) + 1e-6
-    assert (np.abs(steps.mean(0) - wanted) < 4.5 * error).all()
+    assert (np.abs(steps.mean(0) - wanted) < 4.5 * error).all() and lost > draws / 2
 
 
 def presence(**changes) -> Presence:
@@ -188,14 +197,46 @@ def test_a_trace_that_makes_no_sense_is_refused(tmp_path, text, says):
 
 def test_a_return_probability_is_learned():
     returns = Returns(Dropout(rate=(0.0, 0.6), correction="estimated"), 30, seed=1)
-    assert (returns.correction() == 1).all()  # before anything is known
-    everyone = np.arange(30)
+    everyone, all_back = np.arange(30), np.ones(30, bool)
+    assert (returns.correction(everyone, all_back) == 1).all()  # before anything is known
     for number in range(2000):
         returns.learn(everyone, returns.draw(number))
-    assert returns.correction() == pytest.approx(returns.probability, abs=0.06)
+    learned = returns.correction(everyone, all_back)
+    assert learned == pytest.approx(returns.probability, abs=0.06)
     again = Returns(Dropout(rate=(0.0, 0.6), correction="estimated"), 30, seed=1)
     again.restore(returns.state())
-    assert (again.correction() == returns.correction()).all()
+    assert (again.correction(everyone, all_back) == learned).all()
+
+
+def test_slow_clients_are_left_behind_and_their_own_record_makes_up_for_it():
+    stragglers = Stragglers(over_selection=2.0, correction="estimated", spread=1.0)
+    returns, everyone = Returns(None, 40, 3, stragglers), np.arange(40)
+    taken = np.zeros(40)
+    for number in range(1500):
+        back = returns.first(everyone, np.ones(40, bool), returns.enough(everyone), number)
+        assert back.sum() == 20
+        returns.learn(everyone, back)
+        taken += back
+    assert taken.min() < 0.2 * 1500 < 0.8 * 1500 < taken.max()
+    assert returns.correction(everyone, back) == pytest.approx(taken / 1500, abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["mmfl-lvr", "full", "round-robin"])
+def test_over_selection_draws_more_and_takes_as_many_as_were_wanted(tmp_path, method):
+    plain = table(method=method, rounds=6)
+    plain["population"] |= {"clients": 40, "jobs": 10, "processors": 1}
+    more = {**plain, "stragglers": {"over_selection": 2.0}}
+    runs = [
+        fedmux.run(validated(Experiment, t, "test"), tmp_path / name)
+        for name, t in (("plain", plain), ("more", more))
+    ]
+    for entry in runs[1].metrics[1:]:
+        uploads = sum(task["uploads"] for task in entry["tasks"].values())
+        assert (
+            abs(uploads - entry["dropped"]) <= 3
+        )  # half of the drawn clients, rounded up; a client may train two
+    drawn = [len(run.allocation) for run in runs]
+    assert drawn[1] == drawn[0] if method == "full" else 1.5 * drawn[0] < drawn[1]
 
 
 def test_without_correction_the_loss_is_reported(tmp_path):

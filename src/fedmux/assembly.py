@@ -49,6 +49,15 @@ class Setting:
             return self.population
         return replace(self.population, eligible=eligible)
 
+    @property
+    def constant(self) -> bool:
+        """Nobody ever comes or goes."""
+        return self.presence.constant
+
+    def changes(self) -> dict[str, list[Any]]:
+        """Who came and went before the last round asked for."""
+        return self.presence.changes
+
     def running(self, round: int) -> Bools:
         """S: the tasks that are being trained in a round."""
         return self.presence.at(round)[1]
@@ -233,6 +242,7 @@ def _task(
             settings.clip,
         ),
         learning_rate=settings.learning_rate,
+        privacy=settings.privacy,
     )
     _try_out(task)
     return task, part

@@ -6,6 +6,7 @@ resumed anywhere.
 """
 
 import csv
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +100,24 @@ class Dropout(_Settings):
         if not 0 <= low <= high < 1:
             raise ValueError("rate must be at least 0 and below 1, the lower end first")
         return self
+
+
+class Stragglers(_Settings):
+    """More clients are drawn than are waited for; the first to answer count."""
+
+    over_selection: float = Field(
+        gt=1, le=10, description="draw this many times the jobs, take the first answers up to the jobs wanted"
+    )
+    correction: Literal["share", "estimated"] = Field(
+        "share",
+        description="divide weights by the probability to be in time: `share`: the part of the drawn clients "
+        "that was taken, for clients that are alike; `estimated`: each client's own record",
+    )
+    spread: float = Field(
+        0.0,
+        ge=0,
+        description="of simulations: standard deviation of the logarithm of clients' mean times; 0: alike",
+    )
 
 
 def _ends(value: float | tuple[float, float]) -> tuple[float, float]:
@@ -244,31 +263,55 @@ def read_intervals(path: str, clients: int) -> Ints:
 
 
 class Returns:
-    """Which of the drawn clients return, and what is known of how likely that is."""
+    """Which of the drawn clients return, in time if others are faster, and how likely that is."""
 
-    def __init__(self, settings: Dropout | None, clients: int, seed: int) -> None:
-        self.settings, self.seed = settings, seed
-        loss = (
-            rates(settings.rate, clients, generator(seed, Stream.DROPOUT)) if settings else np.zeros(clients)
-        )
-        self.probability = 1 - loss  # N
+    def __init__(
+        self, dropout: Dropout | None, clients: int, seed: int, stragglers: Stragglers | None = None
+    ) -> None:
+        self.dropout, self.stragglers, self.seed = dropout, stragglers, seed
+        loss = rates(dropout.rate, clients, generator(seed, Stream.DROPOUT)) if dropout else np.zeros(clients)
+        self.probability = 1 - loss  # N: to return at all
         self.drawn, self.returned = np.zeros(clients), np.zeros(clients)
+
+    def enough(self, clients: Ints) -> int | None:
+        """How many of the drawn clients (J) are waited for; None: all."""
+        if self.stragglers is None:
+            return None
+        return math.ceil(len(np.unique(clients)) / self.stragglers.over_selection)
 
     def draw(self, round: int) -> Bools:
         """Clients that would return this round (N)."""
         rng = generator(self.seed, Stream.DROPOUT, round=round + 1)
         return rng.random(len(self.probability)) < self.probability
 
-    def correction(self) -> Floats:
-        """What weights are divided by (N): 1 without a correction."""
-        kind = self.settings.correction if self.settings else "none"
-        if kind == "none":
-            return np.ones(len(self.probability))
+    def first(self, clients: Ints, back: Bools, enough: int | None, round: int) -> Bools:
+        """Of the jobs that come back (J) those of the `enough` clients that are fastest."""
+        came = np.unique(clients[back])
+        if self.stragglers is None or enough is None or len(came) <= enough:
+            return back
+        slowness = generator(self.seed, Stream.SPEED).standard_normal(len(self.probability))
+        times = generator(self.seed, Stream.SPEED, round=round + 1).exponential(size=len(self.probability))
+        times *= np.exp(self.stragglers.spread * slowness)
+        return back & np.isin(clients, came[np.argsort(times[came])[:enough]])
+
+    def correction(self, clients: Ints, back: Bools) -> Floats:
+        """What weights are divided by (N), when of these jobs (J) these came back: 1 without a correction."""
+        kind = (
+            self.stragglers.correction
+            if self.stragglers
+            else self.dropout.correction
+            if self.dropout
+            else "none"
+        )
         if kind == "known":
             return self.probability
-        # A client's own record, drawn towards the fleet's while it is short.
-        fleet = (self.returned.sum() + 1) / (self.drawn.sum() + 1)
-        return (self.returned + 5 * fleet) / (self.drawn + 5)
+        if kind == "share":
+            share = len(np.unique(clients[back])) / max(1, len(np.unique(clients)))
+            return np.full(len(self.probability), share)
+        if kind == "estimated":  # a client's own record, drawn towards the fleet's while it is short
+            fleet = (self.returned.sum() + 1) / (self.drawn.sum() + 1)
+            return (self.returned + 5 * fleet) / (self.drawn + 5)
+        return np.ones(len(self.probability))
 
     def learn(self, clients: Ints, back: Bools) -> None:
         """Take note of a round: the clients drawn, and which of them came back."""
@@ -276,7 +319,8 @@ class Returns:
         self.returned[clients[back]] += 1
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"drawn": self.drawn, "returned": self.returned} if self.settings else {}
+        estimates = self.dropout or self.stragglers
+        return {"drawn": self.drawn, "returned": self.returned} if estimates else {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         if state:

@@ -26,10 +26,11 @@ from pydantic import (
 from fedmux.allocation.plan import Budget
 from fedmux.data.dataset import Dataset
 from fedmux.data.partition import Iid, Partition
-from fedmux.dynamics import Absence, Dropout, Event, Process
+from fedmux.dynamics import Absence, Dropout, Event, Process, Stragglers
 from fedmux.fleet.engine import Local, Precision
 from fedmux.importing import closest
 from fedmux.methods import Method, find, options
+from fedmux.privacy import Privacy
 from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
 
@@ -188,6 +189,9 @@ class TaskSettings(Settings):
     weight_decay: float = Field(0.0, ge=0, description="of local SGD")
     cost: float = Field(1.0, gt=0, description="of a job, in units of the budget, for methods that weigh it")
     clip: float | None = Field(None, gt=0, description="largest gradient norm of a local step")
+    privacy: Privacy | None = Field(
+        None, description="clipping and noise on whole updates before they leave a client; default neither"
+    )
     initial_weights: str | None = Field(None, description="a `.safetensors` file to start from")
 
 
@@ -336,6 +340,7 @@ class Experiment(Settings):
     departures: Process | None = None
     absence: Absence | None = None
     dropout: Dropout | None = None
+    stragglers: Stragglers | None = None
     recruitment: RecruitmentSettings | None = None
     evaluation: Evaluation = Evaluation()
     execution: Execution = Execution()
@@ -362,6 +367,8 @@ class Experiment(Settings):
             raise ValueError(
                 f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
             )
+        if self.stragglers and self.dropout and self.dropout.correction != "none":
+            raise ValueError("[dropout] correction: give it in [stragglers], which then is for both")
         self.method.check(len(self.tasks))
         return self
 

@@ -31,6 +31,8 @@ class Stream(IntEnum):
     ABSENCE = 16
     DROPOUT = 17
     GROUPS = 18
+    SPEED = 19
+    NOISE = 20
 
 
 def generator(

@@ -4,8 +4,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fedmux.flat import Model
 from fedmux.fleet import Fleet
 from fedmux.fleet.engine import Engine, find_device
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
-from fedmux.population import Bools, Ints
+from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream
 from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
 from fedmux.summary import across_tasks, client_distribution, summarise
@@ -52,7 +53,11 @@ class Training:
         self.setting, self.population, self.tasks = setting, setting.population, self.fleet.tasks
         own = Path(tempfile.gettempdir()) / f"fedmux-scratch-{os.getpid()}"  # made when it is needed
         self.scratch = record.path / "scratch" if record else own
-        self.returns = Returns(experiment.dropout, self.population.clients, experiment.seed)
+        self.returns = Returns(
+            experiment.dropout, self.population.clients, experiment.seed, experiment.stragglers
+        )
+        stragglers = experiment.stragglers
+        self.budget = experiment.population.budget.times(stragglers.over_selection if stragglers else 1.0)
         self.notice: Callable[[str], None] = print
         self.paused: set[str] = set()
         self.models = [task.layout.read() for task in self.tasks]
@@ -60,6 +65,7 @@ class Training:
         self.aggregator.place = Place(self.scratch, device, team, self.fleet.owned)
         self.rounds = 0  # completed
         self.seconds = 0.0
+        self.phases: dict[str, float] = {}
         self.stopped = False
         if record:
             setting.save(record.path / "population.npz")
@@ -103,8 +109,9 @@ class Training:
     def loop(self, interrupted: Callable[[], bool]) -> None:
         while self.rounds < self.experiment.rounds and not self.stopped:
             began = time.perf_counter()
+            self.phases = {}
             metrics, jobs = self._round()
-            self._tell()
+            self._tell(metrics)
             self.seconds += time.perf_counter() - began
             metrics["seconds"] = self.seconds
             self._record(metrics, jobs)
@@ -123,14 +130,27 @@ class Training:
                 {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
                 {
                     **summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
+                    **self._privacy(Run(self.record.path).allocation),
                     **self.setting.summary(),
                 },
             )
         shutil.rmtree(self.scratch, ignore_errors=True)
 
+    def _privacy(self, jobs: np.ndarray) -> dict[str, Any]:
+        """What the client that was drawn most often has given away, for each task with noise or clipping."""
+        said = {}
+        for s, task in enumerate(self.tasks):
+            if task.privacy is not None:
+                releases = np.bincount(jobs["client"][jobs["task"] == s])
+                most = int(releases.max(initial=0))
+                epsilon = task.privacy.epsilon(most)
+                said[task.name] = {**task.privacy.model_dump(), "releases": most, "epsilon": epsilon}
+        return {"privacy": said} if said else {}
+
     def _round(self) -> tuple[dict[str, Any], np.ndarray]:
-        state = self._state()
-        self.aggregator.prepare(state, self.models)
+        with self._phase("meet"):
+            state = self._state()
+            self.aggregator.prepare(state, self.models)
         needs, reported = self.allocator.needs, self.allocator.reporters(state)
         signals = self._signals(reported)
         if signals.silent is not None:  # gone by now, so not to be drawn
@@ -140,14 +160,13 @@ class Training:
             state,
             population=self.population,
             signals=signals,
-            accuracies=self.fleet.evaluate(self.models, "validation").accuracy
-            if "accuracy" in needs
-            else None,
+            accuracies=self._validation() if "accuracy" in needs else None,
         )
-        plan = self.allocator.plan(state)
-        assignment = plan.draw(state.rng(Stream.DRAW))
-        check(plan, assignment, self.population)
-        self.team.agree("assignment", assignment.client, assignment.task, assignment.count)
+        with self._phase("plan"):
+            plan = self.allocator.plan(state)
+            assignment = plan.draw(state.rng(Stream.DRAW))
+            check(plan, assignment, self.population)
+            self.team.agree("assignment", assignment.client, assignment.task, assignment.count)
         if self.allocator.learns:  # those who train report as well
             drawn = np.zeros_like(reported)
             drawn[assignment.client, assignment.task] = True
@@ -155,19 +174,12 @@ class Training:
             self.allocator.learn(state, seen)
             state = replace(state, signals=state.signals.join(seen))
             reported = reported | drawn
-        rule = self.aggregator.local_rule
-        back = self.fleet.send(self.models, assignment, self.rounds, rule)  # J
-        back &= self.returns.draw(self.rounds)[assignment.client]
-        returned = assignment.only(back, self.returns.correction())
-        self.returns.learn(assignment.client, back)
-        self.aggregator.begin(state, returned, self.models)
-        steps = np.zeros(len(self.tasks), np.int64)
-        for updates in self.fleet.train(self.models, returned, self.rounds, rule):
-            steps[updates.task] += updates.steps.sum()
-            self.aggregator.add(updates)
-        self.team.sum(steps)
-        self.aggregator.exchange()
-        self.models = self.aggregator.finish(self.models)
+        with self._phase("train"):
+            back, returned, steps = self._train(state, assignment)
+        with self._phase("aggregate"):
+            self.team.sum(steps)
+            self.aggregator.exchange()
+            self.models = self.aggregator.finish(self.models)
         self.rounds += 1
         metrics: dict[str, Any] = {
             "round": self.rounds,
@@ -177,16 +189,45 @@ class Training:
             metrics["allocation"] = notes
             if "groups" in notes and (index := self.setting.rand_index(notes["groups"])):
                 notes["rand_index"] = index
-        if not self.setting.presence.constant:
+        if not self.setting.constant:
             metrics["clients"] = self.population.active_clients
-            if changes := {key: value for key, value in self.setting.presence.changes.items() if value}:
+            if changes := {key: value for key, value in self.setting.changes().items() if value}:
                 metrics["events"] = changes
-        if self.experiment.dropout is not None:
+        if self.experiment.dropout or self.experiment.stragglers or not back.all():
             metrics["dropped"] = int((~back).sum())
         last = self.rounds == self.experiment.rounds
         if last or self.rounds % self.experiment.evaluation.every == 0:
-            self._evaluate(metrics)
+            with self._phase("evaluate"):
+                self._evaluate(metrics)
+        metrics["phases"] = self.phases
         return metrics, self._jobs(assignment, back)
+
+    def _train(self, state: RoundState, assignment: Assignment) -> tuple[Bools, Assignment, Ints]:
+        """Which of the jobs came back (J), these with their weights, and the steps of each task (S)."""
+        rule = self.aggregator.local_rule
+        enough = self.returns.enough(assignment.client)
+        back = self.fleet.send(self.models, assignment, self.rounds, rule, enough)
+        back &= self.returns.draw(self.rounds)[assignment.client]
+        back = self.returns.first(assignment.client, back, enough, self.rounds)
+        returned = assignment.only(back, self.returns.correction(assignment.client, back))
+        self.returns.learn(assignment.client, back)
+        self.aggregator.begin(state, returned, self.models)
+        steps = np.zeros(len(self.tasks), np.int64)
+        for updates in self.fleet.train(self.models, returned, self.rounds, rule):
+            steps[updates.task] += updates.steps.sum()
+            self.aggregator.add(updates)
+        return back, returned, steps
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Seconds of this round by what they went into."""
+        began = time.perf_counter()
+        yield
+        self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - began
+
+    def _validation(self) -> Floats:
+        with self._phase("evaluate"):
+            return self.fleet.evaluate(self.models, "validation").accuracy
 
     def _state(self) -> RoundState:
         self.population = self.setting.in_round(self.rounds)
@@ -196,13 +237,17 @@ class Training:
             rounds=self.experiment.rounds,
             seed=self.experiment.seed,
             population=self.population,
-            budget=self.experiment.population.budget,
+            budget=self.budget,
             learning_rates=np.array([task.learning_rate(self.rounds) for task in self.tasks]),
             costs=np.array([settings.cost for settings in self.experiment.tasks]),
         )
 
-    def _tell(self) -> None:
-        """What the fleet has noticed, once."""
+    def _tell(self, metrics: dict[str, Any] | None = None) -> None:
+        """What the fleet has noticed, once; failures also into a round's metrics."""
+        failures, self.fleet.failures[:] = self.fleet.failures[:], []
+        self.fleet.notices += [str(failure) for failure in failures if failure.kind != "slow"]
+        if failures and metrics is not None:
+            metrics["failures"] = [asdict(failure) for failure in failures]
         while self.fleet.notices:
             self.notice(self.fleet.notices.pop(0))
 
@@ -217,9 +262,10 @@ class Training:
         self.paused = idle
 
     def _signals(self, asked: Bools) -> Signals:
-        return self.fleet.signals(
-            self.models, self.allocator.needs, self.rounds, asked, self.aggregator.stale
-        )
+        with self._phase("signals"):
+            return self.fleet.signals(
+                self.models, self.allocator.needs, self.rounds, asked, self.aggregator.stale
+            )
 
     def _work(
         self, state: RoundState, assignment: Assignment, reported: Bools, steps: Ints

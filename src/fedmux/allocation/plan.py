@@ -25,6 +25,11 @@ class Budget:
     jobs: float | None = None
     rate: float | None = None
 
+    def times(self, factor: float) -> "Budget":
+        """So many times as much."""
+        rate = None if self.rate is None else min(1.0, factor * self.rate)
+        return Budget(None if self.jobs is None else factor * self.jobs, rate)
+
     def of_processors(self, total: float) -> float:
         """m out of `total` processors (V); never more than there are."""
         wanted = self.jobs if self.jobs is not None else (self.rate or 0.0) * total

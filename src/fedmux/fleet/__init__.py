@@ -24,12 +24,27 @@ class Scores:
     loss: Floats  # S
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Something that was asked of a client and did not come."""
+
+    client: str  # its own id
+    task: str
+    phase: str
+    kind: str  # unreachable, raised, lost, late, slow, missing, shape, not-finite, norm
+    reason: str
+
+    def __str__(self) -> str:
+        return f'client {self.client}, task "{self.task}": {self.phase}: {self.reason}'
+
+
 class Fleet(Protocol):
     """The server's algorithms never know which fleet they run on."""
 
     tasks: list[Task]
     owned: Bools  # N x S: pairs whose work and state belong to this process
     notices: list[str]  # what a person should know, told and cleared after each round
+    failures: list[Failure]  # recorded and cleared after each round
 
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
@@ -37,8 +52,15 @@ class Fleet(Protocol):
         """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself."""
         ...
 
-    def send(self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None) -> Bools:
-        """Give out the jobs (J); which of them come back."""
+    def send(
+        self,
+        models: list[Model],
+        assignment: Assignment,
+        round: int,
+        rule: LocalRule | None,
+        enough: int | None,
+    ) -> Bools:
+        """Give out the jobs (J); which of them come back, when so many clients are waited for."""
         ...
 
     def train(

@@ -16,12 +16,13 @@ from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.errors import FedmuxError
 from fedmux.flat import Model
-from fedmux.fleet import Scores, Stale
+from fedmux.fleet import Failure, Scores, Stale
 from fedmux.fleet.division import longest_first, owned, point_cost
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.fleet.local import TightLoop, Trainer
 from fedmux.fleet.stacked import Stacked, obstacle
 from fedmux.population import Bools, Floats, Ints
+from fedmux.randomness import Stream, generator
 from fedmux.tasks.task import Task
 from fedmux.team import ALONE, Team
 
@@ -65,6 +66,8 @@ class SimulatedFleet:
         self.tasks = [task.to(engine.device) for task in tasks]
         self.engine, self.team, self.sticky = engine, team, sticky
         self.notices: list[str] = []
+        self.failures: list[Failure] = []  # simulated clients drop out without a reason
+        self.seed = seed
         self.owned = owned(tasks, team.rank, team.size)
         self.trainers = [self._trainer(task, index, seed) for index, task in enumerate(self.tasks)]
         self.costs = np.ones(len(tasks))
@@ -95,7 +98,9 @@ class SimulatedFleet:
         found: list[tuple[int, Ints, Tensor]] = []  # task, clients, norms and betas (2 x k)
         for s, (model, trainer) in enumerate(zip(models, self.trainers)):
             clients = np.flatnonzero(mine[:, s])
+            privacy = self.tasks[s].privacy
             for places, updates, buffers in trainer.updates(model, clients, round, None):
+                updates = privacy.clipped(updates) if privacy else updates
                 if keep:
                     self._kept.setdefault(s, []).append(Kept(clients[places], updates, buffers))
                 beta = torch.ones(len(places), device=updates.device)
@@ -115,8 +120,15 @@ class SimulatedFleet:
         norms, betas = np.where(asked, told, np.nan)
         return Signals(losses, norms, betas if "projection" in needs else None)
 
-    def send(self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None) -> Bools:
-        """Nothing is sent and all would come back; simulated dropouts are the round's affair."""
+    def send(
+        self,
+        models: list[Model],
+        assignment: Assignment,
+        round: int,
+        rule: LocalRule | None,
+        enough: int | None,
+    ) -> Bools:
+        """Nothing is sent and all would come back; simulated dropouts and delays are the round's affair."""
         return np.ones(len(assignment), bool)
 
     def train(
@@ -135,7 +147,9 @@ class SimulatedFleet:
                 if len(wanted):
                     chosen = slice(None) if len(wanted) == len(have.clients) else torch.from_numpy(wanted)
                     rows = row[have.clients[wanted]]
-                    yield self._updates(s, assignment, rows, have.parameters[chosen], have.buffers[chosen])
+                    yield self._updates(
+                        s, assignment, rows, have.parameters[chosen], have.buffers[chosen], round
+                    )
                     row[have.clients[wanted]] = -1
             left = jobs[row[assignment.client[jobs]] >= 0]
             for places, parameters, buffers in trainer.updates(model, assignment.client[left], round, rule):
@@ -143,13 +157,17 @@ class SimulatedFleet:
                 unchecked.append((s, assignment.client[rows], torch.isfinite(parameters.sum(1))))
                 if parameters.device.type == "cpu":
                     self._check_finite(unchecked, round)
-                yield self._updates(s, assignment, rows, parameters, buffers)
+                yield self._updates(s, assignment, rows, parameters, buffers, round)
         self._check_finite(unchecked, round)  # on a GPU only now, when all is under way
 
     def _updates(
-        self, s: int, assignment: Assignment, rows: Ints, parameters: Tensor, buffers: Tensor
+        self, s: int, assignment: Assignment, rows: Ints, parameters: Tensor, buffers: Tensor, round: int
     ) -> Updates:
         task = self.tasks[s]
+        if task.privacy is not None:
+            clients = assignment.client[rows].tolist()
+            sources = [generator(self.seed, Stream.NOISE, round=round, client=i, task=s) for i in clients]
+            parameters = task.privacy.sent(parameters, sources)
         return Updates(s, rows, parameters, buffers, task.local.steps(task.sizes[assignment.client[rows]]))
 
     def _mine(self, assignment: Assignment) -> Bools:

@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedmux.errors import FedmuxError
 from fedmux.flat import Layout, Model
 from fedmux.population import Ints
+from fedmux.privacy import Privacy
 
 PointFunction = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one number for each point
 
@@ -46,6 +48,14 @@ class Task:
     test: tuple[Tensor, Tensor]  # held-out points that are reported
     local: LocalSgd
     learning_rate: Callable[[int], float]  # of the round
+    privacy: Privacy | None = None  # what happens to an update before it is sent
+
+    def __post_init__(self) -> None:
+        if self.privacy and self.layout.buffers:
+            raise FedmuxError(
+                "privacy: the model has buffers, such as batch statistics, which would leave clients without "
+                "noise; use a model without them"
+            )
 
     @property
     def sizes(self) -> Ints:

@@ -1,0 +1,55 @@
+"""Local differential privacy of updates: each client clips its own and adds Gaussian noise before it sends.
+
+The server never sees an update without noise. Of two data sets a client might have, the clipped updates
+differ by at most twice the clip; that is the sensitivity here, so the guarantee is for all of a client's
+points together. Losses and norms that allocators ask for are not covered.
+"""
+
+import math
+
+import torch
+from numpy.random import Generator
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+
+class Privacy(BaseModel):
+    """What a client does to its update before it sends it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    clip: float = Field(
+        gt=0, allow_inf_nan=False, description="largest norm of an update; longer ones are scaled"
+    )
+    noise: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="standard deviation of Gaussian noise on each entry, in units of `clip`",
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="of the (epsilon, delta) that the summary states")
+
+    def clipped(self, updates: Tensor) -> Tensor:
+        """k x P, each row no longer than `clip`."""
+        norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
+        return updates * torch.clamp(self.clip / norms.clamp(min=1e-30), max=1.0)
+
+    def sent(self, updates: Tensor, sources: list[Generator]) -> Tensor:
+        """Clipped, with noise from one source for each row."""
+        updates = self.clipped(updates)
+        if self.noise:
+            for update, source in zip(updates, sources):
+                noise = torch.from_numpy(source.standard_normal(len(update), dtype="float32"))
+                update += self.clip * self.noise * noise.to(update.device)
+        return updates
+
+    def epsilon(self, releases: int) -> float | None:
+        """What a client has given away at `delta` after so many updates; None without noise.
+
+        One release with sensitivity 2 clip is rho-zCDP with rho = 2 / noise^2; rho adds up over releases, and
+        epsilon = rho + 2 sqrt(rho ln(1 / delta)) (Bun and Steinke 2016, Propositions 1.3, 1.6 and Lemma 1.7).
+        """
+        if not self.noise:
+            return None
+        rho = releases * 2 / self.noise**2
+        return rho + 2 * math.sqrt(rho * math.log(1 / self.delta))
