@@ -8,6 +8,8 @@
     checkpoints/         round-000012.safetensors: models and state; the last two
     models/              final weights of each task
     summary.json         final figures; its presence says that the run is complete
+    clients.json         only with real clients: the number of each client's own id
+    log.jsonl            only with real clients: what happened when
 
 Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
 """
@@ -46,6 +48,9 @@ ALLOCATION = np.dtype(
         ("weight", "<f4"),
     ]
 )
+
+
+CLIENTS = "clients.json"
 
 
 @dataclass(frozen=True)

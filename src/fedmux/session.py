@@ -17,7 +17,7 @@ from fedmux.assembly import Setting, assemble
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.problems import validated
-from fedmux.record import Run, RunFolder
+from fedmux.record import CLIENTS, Run, RunFolder
 from fedmux.team import Team, TeamLost, from_environment
 from fedmux.training import Observer, Training
 from fedmux.workers import joined
@@ -63,16 +63,19 @@ def resume(
     """
     if from_environment():
         return _resume_together(Path(folder), experiment, execution or {}, observers, notice)
-    known = _to_resume(Path(folder), experiment, execution or {})
+    if (Path(folder) / CLIENTS).exists():
+        raise FedmuxError(
+            f"{folder}: is a run of real clients; it goes on when its Flower app is run again with the same "
+            f"output, as by `fedmux flower up {folder}/experiment.toml -o {folder}`"
+        )
+    known = to_resume(Path(folder), experiment, execution or {})
     if known is None:
         return Run(folder)
     with joined(known, follow) as team:
         return _go_on(known, Path(folder), observers, notice, team)
 
 
-def _to_resume(
-    folder: Path, experiment: Experiment | None, execution: Mapping[str, Any]
-) -> Experiment | None:
+def to_resume(folder: Path, experiment: Experiment | None, execution: Mapping[str, Any]) -> Experiment | None:
     """The experiment of a run that is not finished; None if it is."""
     existing = Run(folder)
     if existing.finished:
@@ -114,7 +117,7 @@ def _resume_together(
             raise SystemExit
         known = None
         try:
-            known = _to_resume(folder, experiment, execution)
+            known = to_resume(folder, experiment, execution)
         finally:
             team.share({}, known.table() if known else {})
         return _go_on(known, folder, observers, notice, team) if known else Run(folder)

@@ -1,27 +1,86 @@
-"""What an update must be to be taken."""
+"""What goes over the wire arrives; what an update must be to be taken; whose privacy counts."""
+
+from dataclasses import replace
 
 import pytest
 import torch
+from flwr.app import RecordDict
+from torch import nn
 
 from fedmux.flat import Model
-from fedmux.flower.wire import refusal
+from fedmux.flower.fleet import FlowerFleet
+from fedmux.flower.tasks import FlowerTask, How
+from fedmux.flower.wire import Job, jobs, refusal
+from fedmux.privacy import Privacy
+from fedmux.tasks.task import LocalSgd
 
 MODEL = Model(torch.zeros(5), torch.zeros(2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
-    ("update", "buffers", "reason"),
+    ("update", "buffers", "refused"),
     [
         (torch.ones(5), MODEL.buffers, None),
-        (torch.ones(4), MODEL.buffers, "wrong shape (4,), not (5,)"),
-        (torch.ones(5, 1), MODEL.buffers, "wrong shape (5, 1), not (5,)"),
-        (torch.ones(5), torch.zeros(3, dtype=torch.float64), "wrong shape (3,), not (2,)"),
-        (torch.ones(5, dtype=torch.float64), MODEL.buffers, "wrong type torch.float64"),
-        (torch.tensor([1, 2, float("nan"), 0, 0]), MODEL.buffers, "not finite"),
-        (torch.tensor([1, 2, float("inf"), 0, 0]), MODEL.buffers, "not finite"),
-        (torch.ones(5), torch.full((2,), float("nan"), dtype=torch.float64), "not finite"),
-        (torch.full((5,), 1e3), MODEL.buffers, "norm 2.24e+03 above 100"),
+        (torch.ones(4), MODEL.buffers, ("shape", "wrong shape (4,), not (5,)")),
+        (torch.ones(5, 1), MODEL.buffers, ("shape", "wrong shape (5, 1), not (5,)")),
+        (torch.ones(5), torch.zeros(3, dtype=torch.float64), ("shape", "wrong shape (3,), not (2,)")),
+        (
+            torch.ones(5, dtype=torch.float64),
+            MODEL.buffers,
+            ("shape", "wrong type torch.float64, torch.float64"),
+        ),
+        (torch.tensor([1, 2, float("nan"), 0, 0]), MODEL.buffers, ("not-finite", "not finite")),
+        (torch.tensor([1, 2, float("inf"), 0, 0]), MODEL.buffers, ("not-finite", "not finite")),
+        (torch.ones(5), torch.full((2,), float("nan"), dtype=torch.float64), ("not-finite", "not finite")),
+        (torch.full((5,), 1e3), MODEL.buffers, ("norm", "norm 2.24e+03 above 100")),
     ],
 )
-def test_updates_are_taken_or_refused_with_a_reason(update, buffers, reason) -> None:
-    assert refusal(update, buffers, MODEL, 100.0) == reason
+def test_updates_are_taken_or_refused_with_a_reason(update, buffers, refused) -> None:
+    assert refusal(update, buffers, MODEL, 100.0) == refused
+
+
+POINTS = torch.randn(6, 4), torch.zeros(6, dtype=torch.int64)
+
+
+def task(own: Privacy | None = None) -> FlowerTask:
+    return FlowerTask(
+        module=lambda: nn.Linear(4, 2),
+        train=lambda config: POINTS,
+        held_out=lambda: (POINTS, POINTS),
+        privacy=own,
+    )
+
+
+@pytest.mark.parametrize("own", [None, Privacy(clip=0.5, noise=2.0)])
+@pytest.mark.parametrize("asked", [None, Privacy(clip=1.0, noise=1.0)])
+def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked) -> None:
+    how = How(LocalSgd(2, 1), lambda round: 0.1, asked)
+    assert task(own).task("a", how, POINTS, at=3).privacy == (own or asked)
+    fleet = FlowerFleet(None, [task().server_task("a", how)], clients=4, seed=0, known={"ward": 3})  # type: ignore[arg-type]
+    for _ in range(2):
+        fleet._compare_privacy(3, 0, (own or asked).model_dump() if own or asked else {})
+    told = [
+        line for line in fleet.notices if line.startswith('client ward, task "a": sends updates by its own')
+    ]
+    assert len(told) == len(fleet.notices) == (own is not None)
+
+
+def test_a_job_and_its_privacy_arrive_as_they_were_sent() -> None:
+    content = RecordDict()
+    job = Job(
+        MODEL,
+        1,
+        7,
+        3,
+        2**62 + 1,
+        0.25,
+        LocalSgd(8, 2, clip=1.5),
+        frozenset({"loss"}),
+        Privacy(clip=2, noise=1),
+    )
+    job.put(content, "a")
+    replace(job, privacy=None, local=LocalSgd(4, 1)).put(content, "b")
+    assert set(jobs(content)) == {"a", "b"}
+    back = jobs(content)["a"]
+    assert replace(back, model=MODEL) == job and torch.equal(back.model.parameters, MODEL.parameters)
+    assert jobs(content)["b"].privacy is None

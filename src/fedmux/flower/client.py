@@ -13,7 +13,7 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.fleet.local import TightLoop
 from fedmux.fleet.simulated import TRAINED_SIGNALS, forward
-from fedmux.flower.tasks import FlowerTask, from_experiment
+from fedmux.flower.tasks import FlowerTask, How, from_experiment
 from fedmux.flower.wire import Job, jobs, read_rule, tensor, vectors
 from fedmux.tasks.task import Task
 
@@ -53,6 +53,8 @@ def client_app(given: Mapping[str, FlowerTask] | None = None) -> ClientApp:
                 report["loss"] = float(forward(task, job.model, task.x, task.y)[0].mean())
             if TRAINED_SIGNALS & job.wants:
                 update = _update(task, job, None)[0]
+                if task.privacy is not None:
+                    update = task.privacy.clipped(update[None])[0]
                 if f"stale.{name}" in message.content.array_records:
                     last = tensor(message.content.array_records[f"stale.{name}"], "update")
                     report["beta"] = beta(update, last) if "projection" in job.wants else 1.0
@@ -65,7 +67,11 @@ def client_app(given: Mapping[str, FlowerTask] | None = None) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         content, tasks = RecordDict(), tasks_of(context)
         for name, job in jobs(message.content).items():
-            update, buffers = _update(_task(tasks, name, context, job), job, read_rule(message.content, name))
+            task = _task(tasks, name, context, job)
+            update, buffers = _update(task, job, read_rule(message.content, name))
+            if task.privacy is not None:  # noise that the server cannot know: from the operating system
+                update = task.privacy.sent(update[None], [np.random.default_rng()])[0]
+                content[f"privacy.{name}"] = ConfigRecord(task.privacy.model_dump())
             content[f"update.{name}"] = vectors(update=update, buffers=buffers)
         return Message(content, reply_to=message)
 
@@ -100,7 +106,8 @@ def _task(tasks: Mapping[str, FlowerTask], name: str, context: Context, job: Job
     points = tasks[name].train(context.node_config) if name in tasks else None
     if points is None:
         raise FedmuxError(f'task "{name}" is not here')
-    return tasks[name].task(name, job.local, lambda round: job.learning_rate, points, job.client)
+    how = How(job.local, lambda round: job.learning_rate, job.privacy)
+    return tasks[name].task(name, how, points, job.client)
 
 
 def _update(task: Task, job: Job, rule: LocalRule | None) -> tuple[Tensor, Tensor]:

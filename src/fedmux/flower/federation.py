@@ -173,6 +173,7 @@ def up(
     app: Path | None = None,
     secure: bool = True,
     deadline: float = 300.0,
+    metrics_port: int = -1,
     notice: Callable[[str], None] = print,
 ) -> None:
     """Train an experiment on a federation of this machine; without an app on the simulator's data."""
@@ -183,7 +184,7 @@ def up(
         folder = Path(name)
         app = (app or Path(str(files("fedmux.flower") / "app"))).resolve()
         config = f'experiment="{experiment.resolve()}" output="{output.resolve()}" '
-        config += f"minimum-clients={clients} deadline={float(deadline)}"
+        config += f"minimum-clients={clients} deadline={float(deadline)} metrics-port={metrics_port}"
         notice(
             f"starting a SuperLink and {clients} SuperNodes, {'TLS and node keys' if secure else 'insecure'}"
         )
@@ -207,7 +208,7 @@ def _follow(run: "subprocess.Popen[bytes]", log: Path, notice: Callable[[str], N
             line = file.readline()
             if line.endswith("\n"):
                 text = SERVER_LINE.sub("", line.strip())
-                if re.match(r"round \d|\d+ clients are|client |task ", text):
+                if re.match(r"round \d|\d+ clients are|client |task |goes on |metrics: ", text):
                     notice(text)
             elif ended:
                 return

@@ -5,7 +5,8 @@ draws go by that number. Every job ends as an update or as a failure with its re
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -18,13 +19,14 @@ from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.flat import Model
-from fedmux.fleet import Scores, Stale
+from fedmux.fleet import Failure, Scores, Stale
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.flower.wire import EVALUATE, HELLO, SIGNALS, TRAIN, Job, put_rule, refusal, tensor, vectors
 from fedmux.population import Bools, Floats, Population
 from fedmux.tasks.task import Task
 
 POLL = 0.3  # seconds between looks for replies
+KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # of Flower's error codes; the others: the app raised
 
 
 class FlowerFleet:
@@ -36,13 +38,23 @@ class FlowerFleet:
         seed: int,
         deadline: float = 300.0,
         largest_norm: float = 1e6,
+        known: Mapping[str, int] | None = None,
+        remember: Callable[[dict[str, int]], None] = lambda numbers: None,
     ) -> None:
+        """`known` numbers of clients from before; `remember` is called with all of them when one is new."""
         self.grid, self.tasks, self.seed = grid, tasks, seed
-        self.deadline, self.largest_norm = deadline, largest_norm
+        self.deadline, self.largest_norm, self.remember = deadline, largest_norm, remember
         self.owned = np.ones((clients, len(tasks)), bool)
         self.notices: list[str] = []
-        self.numbers: dict[str, int] = {}  # a client's own id -> its number
+        self.failures: list[Failure] = []
+        self.numbers = dict(known or {})  # a client's own id -> its number
         self.nodes: dict[int, int] = {}  # node -> number of its client; only nodes that are there
+        self._own_rule: set[tuple[int, int]] = (
+            set()
+        )  # client, task: told that its privacy is not the server's
+        self._told: set[int] = set()  # clients that were there when `changes` was last asked
+        self._replaced: set[int] = set()  # nodes whose client has come back as another node
+        self._busy: dict[str, tuple[int, float]] = {}  # messages not waited for: node, when they expire
         self.population = Population(
             np.zeros(clients, np.int64), np.zeros((clients, len(tasks)), np.int64), np.zeros_like(self.owned)
         )
@@ -52,23 +64,48 @@ class FlowerFleet:
     # Who is there
 
     def meet(self) -> Population:
-        """Ask nodes that are new for who they are; the clients whose nodes are there now."""
-        present = set(self.grid.get_node_ids())
+        """Ask nodes that are new for who they are; the clients whose nodes are there and free now."""
+        present = set(self.grid.get_node_ids()) - self._replaced
         self.nodes = {node: number for node, number in self.nodes.items() if node in present}
         new = {node: RecordDict() for node in present if node not in self.nodes}
-        for node, reply in self._ask(HELLO, new).items():
+        for node, reply in self._ask(HELLO, new):
             self._greet(node, reply)
+        busy = self._still_busy()
         there = np.zeros(len(self.population.capacity), bool)
-        there[list(self.nodes.values())] = True
+        there[[number for node, number in self.nodes.items() if node not in busy]] = True
         return replace(self.population, eligible=self.population.eligible & there[:, None])
+
+    def changes(self) -> dict[str, list[Any]]:
+        """Numbers of the clients that came and went since this was last asked."""
+        now = set(self.nodes.values())
+        before, self._told = self._told, now
+        return {"joined": sorted(now - before), "left": sorted(before - now)}
+
+    def _still_busy(self) -> set[int]:
+        """Nodes at work on something that is not waited for any more."""
+        if self._busy:
+            for reply in self.grid.pull_messages(list(self._busy)):
+                del self._busy[reply.metadata.reply_to_message_id]
+        now = time.monotonic()
+        self._busy = {key: (node, end) for key, (node, end) in self._busy.items() if now < end}
+        return {node for node, _ in self._busy.values()}
 
     def _greet(self, node: int, reply: RecordDict) -> None:
         hello: dict[str, Any] = dict(reply.config_records["hello"])
         name = str(hello["client"])
-        if name not in self.numbers and len(self.numbers) == len(self.population.capacity):
-            self.notices.append(f"client {name} is one too many: population.clients = {len(self.numbers)}")
-            return
-        number = self.numbers.setdefault(name, self._number(name))
+        if name not in self.numbers:
+            if len(self.numbers) == len(self.population.capacity):
+                self._replaced.add(node)
+                self.notices.append(
+                    f"client {name} is one too many: population.clients = {len(self.numbers)}"
+                )
+                return
+            self.numbers[name] = self._number(name)
+            self.remember(self.numbers)
+        number = self.numbers[name]
+        before = [other for other, its in self.nodes.items() if its == number]
+        self._replaced.update(before)
+        self.nodes = {other: its for other, its in self.nodes.items() if other not in before}
         people = self.population
         capacity, sizes, eligible = people.capacity.copy(), people.sizes.copy(), people.eligible.copy()
         held = dict(zip(hello["tasks"], hello["sizes"]))
@@ -110,8 +147,15 @@ class FlowerFleet:
             silent=asked & ~answered if needs else None,
         )
 
-    def send(self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None) -> Bools:
-        """One message to each node with all its jobs; waits until each is answered or out of time."""
+    def send(
+        self,
+        models: list[Model],
+        assignment: Assignment,
+        round: int,
+        rule: LocalRule | None,
+        enough: int | None,
+    ) -> Bools:
+        """One message to each node with all its jobs; waits until enough are answered or time is up."""
         node_of = {client: node for node, client in self.nodes.items()}
         contents: dict[int, RecordDict] = {}
         for client, s in zip(assignment.client.tolist(), assignment.task.tolist()):
@@ -119,23 +163,41 @@ class FlowerFleet:
             self._put(content, s, models[s], client, round)
             put_rule(content, rule, self.tasks[s], s, client)
         self._updates = {}
-        for node, reply in self._ask(TRAIN, contents).items():
-            client = self.nodes[node]
-            for s in assignment.task[assignment.client == client].tolist():
-                self._take(client, s, reply, models[s])
+        taken: set[int] = set()
+        with closing(self._ask(TRAIN, contents)) as replies:
+            for node, reply in replies:
+                client = self.nodes[node]
+                for s in assignment.task[assignment.client == client].tolist():
+                    if self._take(client, s, reply, models[s]):
+                        taken.add(client)
+                if enough is not None and len(taken) >= enough:
+                    break
         back = [pair in self._updates for pair in zip(assignment.task.tolist(), assignment.client.tolist())]
         return np.array(back, bool)
 
-    def _take(self, client: int, s: int, reply: RecordDict, model: Model) -> None:
-        record = reply.array_records.get(f"update.{self.tasks[s].name}")
+    def _take(self, client: int, s: int, reply: RecordDict, model: Model) -> bool:
+        task = self.tasks[s]
+        record = reply.array_records.get(f"update.{task.name}")
         if record is None or not {"update", "buffers"} <= set(record):
-            self._fail(client, s, "no update in the reply")
-            return
+            self._fail(client, s, TRAIN, "missing", "no update in the reply")
+            return False
         update, buffers = tensor(record, "update"), tensor(record, "buffers")
-        if reason := refusal(update, buffers, model, self.largest_norm):
-            self._fail(client, s, reason)
-        else:
-            self._updates[s, client] = update, buffers
+        if refused := refusal(update, buffers, model, self.largest_norm):
+            self._fail(client, s, TRAIN, *refused)
+            return False
+        self._updates[s, client] = update, buffers
+        self._compare_privacy(client, s, dict(reply.config_records.get(f"privacy.{task.name}") or {}))
+        return True
+
+    def _compare_privacy(self, client: int, s: int, own: dict[str, Any]) -> None:
+        """Say once that a client clips or adds noise by a rule of its own."""
+        task = self.tasks[s]
+        if (client, s) not in self._own_rule and own != (task.privacy.model_dump() if task.privacy else {}):
+            self._own_rule.add((client, s))
+            self.notices.append(
+                f'client {self._name(client)}, task "{task.name}": sends updates by its own privacy, '
+                f"{own or 'none'}"
+            )
 
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
@@ -177,47 +239,66 @@ class FlowerFleet:
     ) -> None:
         task = self.tasks[s]
         rate = float(task.learning_rate(round))
-        Job(model, s, client, round, self.seed, rate, task.local, frozenset(wants)).put(content, task.name)
+        Job(model, s, client, round, self.seed, rate, task.local, frozenset(wants), task.privacy).put(
+            content, task.name
+        )
 
     def _reports(
         self, kind: str, contents: Mapping[int, RecordDict], key: str
     ) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Scalars of each client and task that answered."""
-        for node, reply in self._ask(kind, contents).items():
+        for node, reply in self._ask(kind, contents):
             for s, task in enumerate(self.tasks):
                 if (record := reply.metric_records.get(f"{key}.{task.name}")) is not None:
                     yield self.nodes[node], s, dict(record)
 
-    def _ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """The replies of those nodes that answered in time; the others are failures with a reason."""
+    def _ask(self, kind: str, contents: Mapping[int, RecordDict]) -> Generator[tuple[int, RecordDict]]:
+        """Replies as they come; each node that does not answer in time is a failure with a reason.
+
+        Whoever closes this early does not wait for the others: they stay busy until they answer.
+        """
         messages = [
             Message(content, dst_node_id=node, message_type=kind, ttl=self.deadline)
             for node, content in contents.items()
         ]
-        nodes = list(contents)
-        sent = dict(zip(self.grid.push_messages(messages), nodes)) if messages else {}
-        waiting = {identifier: node for identifier, node in sent.items() if identifier}
-        refused = set(nodes) - set(waiting.values())
-        outcome: dict[int, RecordDict] = {}
-        reasons: dict[int, str] = dict.fromkeys(refused, "not reached")
+        sent = zip(self.grid.push_messages(messages), contents) if messages else ()
+        waiting = {identifier: node for identifier, node in sent if identifier}
         end = time.monotonic() + self.deadline
-        while waiting and time.monotonic() < end:
-            for reply in self.grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                if reply.has_content():
-                    outcome[node] = reply.content
-                else:
-                    reasons[node] = f"error {reply.error.code}: {reply.error.reason or 'unknown'}"
-            if waiting:
-                time.sleep(POLL)
-        reasons |= dict.fromkeys(waiting.values(), f"no answer within {self.deadline:g} s")
-        for node, reason in reasons.items():
-            for name in [key.removeprefix("job.") for key in contents[node].config_records] or ["-"]:
-                number = next((s for s, task in enumerate(self.tasks) if task.name == name), -1)
-                self._fail(self.nodes.get(node, -1), number, f"{kind}: {reason}".splitlines()[0])
-        return outcome
+        for node in set(contents) - set(waiting.values()):
+            self._fail_all(node, contents[node], kind, "unreachable", "the message was not taken")
+        try:
+            while waiting and time.monotonic() < end:
+                replies = [
+                    (waiting.pop(reply.metadata.reply_to_message_id), reply)
+                    for reply in self.grid.pull_messages(list(waiting))
+                ]
+                for node, reply in replies:
+                    if reply.has_content():
+                        yield node, reply.content
+                    else:
+                        code, reason = reply.error.code, (reply.error.reason or "unknown").strip()
+                        told = f"error {code}: {reason.splitlines()[0]}"
+                        self._fail_all(node, contents[node], kind, KINDS.get(code, "raised"), told)
+                if waiting:
+                    time.sleep(POLL)
+        except GeneratorExit:
+            self._busy |= {identifier: (node, end) for identifier, node in waiting.items()}
+            for node in waiting.values():
+                self._fail_all(node, contents[node], kind, "slow", "enough others were faster")
+            raise
+        for node in waiting.values():
+            self._fail_all(node, contents[node], kind, "late", f"no answer within {self.deadline:g} s")
 
-    def _fail(self, client: int, s: int, reason: str) -> None:
-        names = {number: name for name, number in self.numbers.items()}
-        task = self.tasks[s].name if s >= 0 else "-"
-        self.notices.append(f'client {names.get(client, "?")}, task "{task}": {reason}')
+    def _name(self, client: int) -> str:
+        return next(name for name, number in self.numbers.items() if number == client)
+
+    def _fail_all(self, node: int, content: RecordDict, phase: str, kind: str, reason: str) -> None:
+        names = [key.removeprefix("job.") for key in content.config_records]
+        known: list[int | None] = [s for s, task in enumerate(self.tasks) if task.name in names]
+        for s in known or [None]:
+            self._fail(self.nodes.get(node), s, phase, kind, reason)
+
+    def _fail(self, client: int | None, s: int | None, phase: str, kind: str, reason: str) -> None:
+        name = "?" if client is None else self._name(client)
+        task = "-" if s is None else self.tasks[s].name
+        self.failures.append(Failure(name, task, phase, kind, reason))

@@ -1,9 +1,10 @@
 """The ServerApp: the same rounds as in a simulation, over the nodes of a SuperLink.
 
-The run's configuration says where the experiment file is and where the run goes: `experiment`, `output`, and
-`deadline`, `minimum-clients`, `wait` in seconds. An output folder that holds a run is resumed.
+The run's configuration says where the experiment file is (`experiment`), where the run goes (`output`), and
+the `Terms`. An output folder that holds a run is resumed.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,17 +15,43 @@ from typing import Any
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedmux.assembly import Setting
 from fedmux.dynamics import Presence
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.flower.fleet import FlowerFleet
-from fedmux.flower.tasks import FlowerTask, check, from_experiment
+from fedmux.flower.operator import Operator
+from fedmux.flower.tasks import FlowerTask, How, check, from_experiment
+from fedmux.importing import first_line
+from fedmux.methods import options
 from fedmux.population import Population
-from fedmux.record import Run, RunFolder
-from fedmux.tasks.task import LocalSgd
-from fedmux.training import Training
+from fedmux.problems import validated
+from fedmux.record import CLIENTS, Run, RunFolder, write_atomically
+from fedmux.session import to_resume
+from fedmux.tasks.task import LocalSgd, Task
+from fedmux.training import Observer, Training
+
+
+class Terms(BaseModel):
+    """What the server asks of its clients, and how it is watched; keys of the run's configuration."""
+
+    model_config = ConfigDict(
+        frozen=True, alias_generator=lambda name: name.replace("_", "-"), populate_by_name=True
+    )
+
+    deadline: float = Field(300.0, gt=0, description="seconds that a client has for an answer")
+    minimum_clients: int = Field(1, ge=1, description="fewer are waited for before each round")
+    wait: float = Field(180.0, ge=0, description="seconds to wait for them")
+    largest_norm: float = Field(1e6, gt=0, description="of an update; longer ones are refused")
+    metrics_port: int = Field(-1, ge=-1, lt=2**16, description="of /metrics and /health; -1: none, 0: any")
+    metrics_host: str = "127.0.0.1"
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> "Terms":
+        """Of a run's configuration; the app may have keys of its own beside them."""
+        return validated(cls, dict(config), "the run's configuration")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +59,17 @@ class Connected(Setting):
     """A setting whose population is whoever is connected."""
 
     meet: Callable[[], Population] = field(kw_only=True)
+    fleet: FlowerFleet = field(kw_only=True)
 
     def in_round(self, round: int) -> Population:
         return self.meet()
+
+    @property
+    def constant(self) -> bool:
+        return False
+
+    def changes(self) -> dict[str, list[Any]]:
+        return self.fleet.changes()
 
 
 def _say(line: str) -> None:
@@ -49,15 +84,8 @@ def server_app(tasks: Mapping[str, FlowerTask] | None = None) -> ServerApp:
     def main(grid: Grid, context: Context) -> None:
         config = context.run_config
         experiment = Experiment.read(str(config["experiment"]))
-        serve(
-            grid,
-            experiment,
-            tasks or from_experiment(experiment),
-            Path(str(config["output"])),
-            deadline=float(config.get("deadline", 300)),
-            minimum=int(config.get("minimum-clients", 1)),
-            wait=float(config.get("wait", 60)),
-        )
+        output = Path(str(config["output"]))
+        serve(grid, experiment, tasks or from_experiment(experiment), output, Terms.read(config))
 
     return app
 
@@ -65,60 +93,128 @@ def server_app(tasks: Mapping[str, FlowerTask] | None = None) -> ServerApp:
 def serve(
     grid: Grid,
     experiment: Experiment,
-    tasks: Mapping[str, FlowerTask],
+    given: Mapping[str, FlowerTask],
     output: Path,
-    *,
-    deadline: float,
-    minimum: int,
-    wait: float,
+    terms: Terms,
     notice: Callable[[str], None] = _say,
 ) -> Run:
     """Train on real clients; resumes a run that the output folder holds."""
     torch.set_num_threads(1)
     check(experiment)
-    described = []
-    for settings in experiment.tasks:
-        if settings.name not in tasks:
-            raise FedmuxError(f'task "{settings.name}" of the experiment is not among the app\'s tasks')
-        local = LocalSgd(
-            settings.batch_size,
-            settings.local_epochs,
-            settings.momentum,
-            settings.weight_decay,
-            settings.clip,
-        )
-        described.append(tasks[settings.name].server_task(settings.name, local, settings.learning_rate))
-    fleet = FlowerFleet(grid, described, experiment.population.clients, experiment.seed, deadline)
-    _gather(fleet, minimum, wait, notice)
-    names = [task.name for task in described]
-    clients = experiment.population.clients
-    presence = Presence(clients, names, experiment.seed, clients, [], None, None, None)
-    setting = Connected(fleet.population, described, [], presence, meet=fleet.meet)
-    if (output / "experiment.toml").exists():
-        record = RunFolder(output)
-        record.lock()
-    else:
-        record = RunFolder.create(output, experiment.table())
+    tasks = [_task(experiment, given, number) for number in range(len(experiment.tasks))]
+    record = _record(experiment, output)
+    if record is None:
+        notice(f"{output}: is finished already")
+        return Run(output)
+    operator = Operator(
+        output / "log.jsonl",
+        host=terms.metrics_host,
+        port=None if terms.metrics_port < 0 else terms.metrics_port,
+        patience=4 * terms.deadline + terms.wait + 60,  # a round: hello, two rounds of signals, training
+    )
+
+    def tell(line: str) -> None:
+        operator.event("notice", text=line)
+        notice(line)
+
     try:
-        training = Training(experiment, setting, record, [partial(_tell, experiment, notice)], fleet=fleet)
-        training.start(notice)
-        training.loop(lambda: False)
+        with operator:
+            if operator.port is not None:
+                tell(f"metrics: http://{operator.host}:{operator.port}/metrics")
+            _train(grid, experiment, tasks, record, terms, operator, tell)
+    except Exception as error:
+        operator.event("stopped", reason=first_line(error))
+        raise
     finally:
         record.close()
     return Run(output)
 
 
-def _tell(experiment: Experiment, notice: Callable[[str], None], metrics: dict[str, Any]) -> None:
+def _train(
+    grid: Grid,
+    experiment: Experiment,
+    tasks: list[Task],
+    record: RunFolder,
+    terms: Terms,
+    operator: Operator,
+    tell: Callable[[str], None],
+) -> None:
+    numbers, clients = record.path / CLIENTS, experiment.population.clients
+    fleet = FlowerFleet(
+        grid,
+        tasks,
+        clients,
+        experiment.seed,
+        terms.deadline,
+        terms.largest_norm,
+        known=json.loads(numbers.read_bytes()) if numbers.exists() else {},
+        remember=lambda known: write_atomically(numbers, json.dumps(known, indent=1).encode()),
+    )
+    meet = partial(_gather, fleet, terms, tell)
+    method = options(experiment.method)["name"]
+    operator.describe(
+        experiment=experiment.name, method=method, seed=experiment.seed, rounds=experiment.rounds
+    )
+    meet()
+    tell(f"{len(fleet.nodes)} clients are there")
+    presence = Presence(
+        clients, [task.name for task in tasks], experiment.seed, clients, [], None, None, None
+    )
+    setting = Connected(fleet.population, tasks, [], presence, meet=meet, fleet=fleet)
+    observers: list[Observer] = [operator.round, partial(_tell, experiment, tell)]
+    training = Training(experiment, setting, record, observers, fleet=fleet)
+    training.start(tell)
+    if training.rounds:
+        operator.resumed(training.rounds)
+        tell(f"goes on after round {training.rounds}")
+    training.loop(lambda: False)
+    operator.event("finished", rounds=training.rounds)
+
+
+def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) -> Task:
+    settings = experiment.tasks[number]
+    if settings.name not in given:
+        raise FedmuxError(f'task "{settings.name}" of the experiment is not among the app\'s tasks')
+    local = LocalSgd(
+        settings.batch_size, settings.local_epochs, settings.momentum, settings.weight_decay, settings.clip
+    )
+    return given[settings.name].server_task(
+        settings.name, How(local, settings.learning_rate, settings.privacy)
+    )
+
+
+def _record(experiment: Experiment, output: Path) -> RunFolder | None:
+    """A new run's folder, or that of one that is not finished; None if it is."""
+    if not (output / "experiment.toml").exists():
+        record = RunFolder.create(output, experiment.table())
+        write_atomically(output / CLIENTS, b"{}")
+        return record
+    if not (output / CLIENTS).exists():
+        raise FedmuxError(f"{output}: holds a simulated run; choose another output")
+    if to_resume(output, experiment, {}) is None:
+        return None
+    record = RunFolder(output)
+    record.lock()
+    return record
+
+
+def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: dict[str, Any]) -> None:
     scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
     text = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
-    notice(f"round {metrics['round']}/{experiment.rounds}  {text}")
+    tell(f"round {metrics['round']}/{experiment.rounds}  {text}")
 
 
-def _gather(fleet: FlowerFleet, minimum: int, wait: float, notice: Callable[[str], None]) -> None:
-    """Wait until enough clients are there, and say so if they are not."""
-    end = time.monotonic() + wait
-    while (there := int(fleet.meet().available.any(1).sum())) < minimum:
+def _gather(fleet: FlowerFleet, terms: Terms, tell: Callable[[str], None]) -> Population:
+    """Who can train, once enough clients are there and one is free; says so if they do not come."""
+    end, waiting, least = time.monotonic() + terms.wait, False, terms.minimum_clients
+    while not (people := fleet.meet()).available.any() or len(fleet.nodes) < least:
+        if not waiting:
+            tell(f"{len(fleet.nodes)} clients are there; waiting for at least {least}, one of them free")
+        waiting = True
         if time.monotonic() > end:
-            raise FedmuxError(f"only {there} of at least {minimum} clients came within {wait:g} s")
+            raise FedmuxError(
+                f"only {len(fleet.nodes)} of at least {least} clients came within {terms.wait:g} s; "
+                "run the app again with the same output when they are there"
+            )
         time.sleep(1)
-    notice(f"{there} clients are there")
+    return people

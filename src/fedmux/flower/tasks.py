@@ -1,7 +1,7 @@
 """What a Flower app brings for each task: its module, its data where the data lies, its loss."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,22 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.flat import Layout
 from fedmux.population import Ints
+from fedmux.privacy import Privacy
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
 
 NodeConfig = Mapping[str, Any]  # what a SuperNode was started with, such as partition-id
 Points = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class How:
+    """What the server says of a task's local training."""
+
+    local: LocalSgd
+    rate: Callable[[int], float]
+    privacy: Privacy | None
 
 
 @dataclass(frozen=True)
@@ -31,24 +41,23 @@ class FlowerTask:
     loss: str = "cross-entropy"
     loss_options: Mapping[str, Any] = field(default_factory=dict)
     metric: str | None = None
+    privacy: Privacy | None = None  # a client's own rule, which outranks what the server asks for
 
-    def task(self, name: str, local: LocalSgd, rate: Callable[[int], float], points: Points, at: int) -> Task:
+    def task(self, name: str, how: How, points: Points, at: int) -> Task:
         """With one client's points, at its number in the fleet; the seed's draws depend on that number."""
-        return self._task(
-            name, local, rate, points, np.array([0] * (at + 1) + [len(points[0])]), (points, points)
-        )
+        how = replace(how, privacy=self.privacy or how.privacy)
+        return self._task(name, how, points, np.array([0] * (at + 1) + [len(points[0])]), (points, points))
 
-    def server_task(self, name: str, local: LocalSgd, rate: Callable[[int], float]) -> Task:
+    def server_task(self, name: str, how: How) -> Task:
         """Without any client's points."""
         held_out = self.held_out()
         nothing = held_out[1][0][:0], held_out[1][1][:0]
-        return self._task(name, local, rate, nothing, np.array([0, 0]), held_out)
+        return self._task(name, how, nothing, np.array([0, 0]), held_out)
 
     def _task(
         self,
         name: str,
-        local: LocalSgd,
-        rate: Callable[[int], float],
+        how: How,
         points: Points,
         offsets: Ints,
         held_out: tuple[Points, Points],
@@ -65,8 +74,9 @@ class FlowerTask:
             offsets=offsets,
             validation=held_out[0],
             test=held_out[1],
-            local=local,
-            learning_rate=rate,
+            local=how.local,
+            learning_rate=how.rate,
+            privacy=how.privacy,
         )
 
 

@@ -23,6 +23,7 @@ from fedmux.aggregation.proximal import Proximal
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.errors import FedmuxError
 from fedmux.flat import Model
+from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd, Task
 
 HELLO, SIGNALS, TRAIN, EVALUATE = "query.hello", "query.signals", "train.multi", "evaluate.multi"
@@ -48,6 +49,7 @@ class Job:
     learning_rate: float
     local: LocalSgd
     wants: frozenset[str]  # signals
+    privacy: Privacy | None = None
 
     def put(self, content: RecordDict, name: str) -> None:
         content[f"model.{name}"] = vectors(parameters=self.model.parameters, buffers=self.model.buffers)
@@ -63,11 +65,14 @@ class Job:
                 **local,
             }
         )
+        if self.privacy is not None:
+            content[f"privacy.{name}"] = ConfigRecord(self.privacy.model_dump())
 
     @classmethod
     def read(cls, content: RecordDict, name: str) -> "Job":
         record: dict[str, Any] = dict(content.config_records[f"job.{name}"])
         arrays = content.array_records[f"model.{name}"]
+        privacy = content.config_records.get(f"privacy.{name}")
         return cls(
             model=Model(tensor(arrays, "parameters"), tensor(arrays, "buffers")),
             task=record.pop("task"),
@@ -77,6 +82,7 @@ class Job:
             learning_rate=record.pop("learning_rate"),
             wants=frozenset(record.pop("wants")),
             local=LocalSgd(**record),
+            privacy=None if privacy is None else Privacy(**privacy),
         )
 
 
@@ -125,14 +131,14 @@ def read_rule(content: RecordDict, name: str) -> LocalRule | None:
     return Corrected(tensor(content.array_records[f"correction.{name}"], "correction"))
 
 
-def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> str | None:
-    """Why an update cannot be taken; None: it can."""
+def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> tuple[str, str] | None:
+    """Why an update cannot be taken, its kind and the reason; None: it can."""
     for given, own in ((update, model.parameters), (buffers, model.buffers)):
         if given.shape != own.shape:
-            return f"wrong shape {tuple(given.shape)}, not {tuple(own.shape)}"
+            return "shape", f"wrong shape {tuple(given.shape)}, not {tuple(own.shape)}"
     if update.dtype != torch.float32 or buffers.dtype != torch.float64:
-        return f"wrong type {update.dtype}"
+        return "shape", f"wrong type {update.dtype}, {buffers.dtype}"
     norm = float(torch.linalg.vector_norm(update.double()))
     if not math.isfinite(norm) or not bool(torch.isfinite(buffers).all()):
-        return "not finite"
-    return f"norm {norm:.3g} above {largest:g}" if norm > largest else None
+        return "not-finite", "not finite"
+    return ("norm", f"norm {norm:.3g} above {largest:g}") if norm > largest else None

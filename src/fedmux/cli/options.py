@@ -1,0 +1,41 @@
+"""What several verbs share: their options, and how a run ends."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedmux.record import Run
+
+File = Annotated[Path, typer.Argument(help="Experiment file (TOML).", metavar="EXPERIMENT")]
+Folder = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write: new or empty.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file; repeatable."),
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
+Workers = Annotated[
+    str | None, typer.Option(metavar="N|auto", help="Processes here; auto: one a core, or one a GPU.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def finish(run: "Run", quiet: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({**run.summary, "folder": str(run.path)}, indent=1))
+    elif not quiet:
+        from fedmux.report.charts import save, task_accuracy
+        from fedmux.terminal import output, run_table
+
+        summary = run.summary
+        picture = run.path / "accuracy.png"
+        save(task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"), picture)
+        output.print(run_table(summary))
+        typer.echo(f"run folder: {run.path}\npicture:    {picture}")
+
+
+def notice(line: str) -> None:
+    typer.echo(line, err=True)
