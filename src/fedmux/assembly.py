@@ -16,7 +16,7 @@ from fedmux.dynamics import Presence
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, TaskSettings
 from fedmux.flat import Layout
-from fedmux.population import Bools, Population, draw_availability, draw_capacity
+from fedmux.population import Bools, Ints, Population, draw_availability, draw_capacity
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.record import write_atomically
 from fedmux.recruitment import MECHANISMS, Award
@@ -24,6 +24,8 @@ from fedmux.recruitment.bids import read_bids
 from fedmux.tasks import build, build_loss, build_metric
 from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
+
+MOST_LABELS = 10**7  # clients x labels that are counted for the record
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,9 @@ class Setting:
         if any(cluster is not None for cluster in clusters):
             none = np.full(self.population.clients, -1)
             arrays["cluster"] = np.stack([none if c is None else c for c in clusters], axis=1)
+        for task in self.tasks:
+            if (labels := _labels(task)) is not None:
+                arrays[f"labels.{task.name}"] = labels
         if self.award is not None:
             arrays["award_share"], arrays["award_payment"] = self.award.share, self.award.payment
         data = io.BytesIO()
@@ -176,6 +181,18 @@ def _recruit(experiment: Experiment, has: Bools) -> Award | None:
     mechanism = MECHANISMS[settings.mechanism]
     rng = generator(experiment.seed, Stream.RECRUITMENT)
     return mechanism(np.where(has, bids, np.nan), settings.budget, rng)
+
+
+def _labels(task: Task) -> Ints | None:
+    """Points of each client with each label (N x labels); None without classes, or with far too many."""
+    if task.y.dtype != torch.int64 or task.y.ndim != 1 or not len(task.y):
+        return None
+    clients, labels = len(task.sizes), int(task.y.max()) + 1
+    if clients * labels > MOST_LABELS:
+        return None
+    owner = np.repeat(np.arange(clients), task.sizes)
+    counts = np.bincount(owner * labels + task.y.cpu().numpy(), minlength=clients * labels)
+    return counts.reshape(clients, labels).astype(np.int32)
 
 
 def _dataset(settings: TaskSettings, loaded: dict[str, Dataset]) -> Dataset:

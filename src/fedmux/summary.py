@@ -27,18 +27,13 @@ def client_distribution(accuracy: Floats) -> dict[str, float]:
     values = accuracy[~np.isnan(accuracy)]
     if len(values) == 0:
         return {}
-    low, first, median, third, high = np.quantile(values, [0.1, 0.25, 0.5, 0.75, 0.9])
-    return {
-        "mean": float(values.mean()),
-        "std": float(values.std()),
-        "minimum": float(values.min()),
-        "p10": float(low),
-        "p25": float(first),
-        "median": float(median),
-        "p75": float(third),
-        "p90": float(high),
-        "maximum": float(values.max()),
-    }
+    return {"mean": float(values.mean()), "std": float(values.std()), **distribution(values)}
+
+
+def distribution(values: Floats) -> dict[str, float]:
+    """Some quantiles."""
+    names = ("minimum", "p10", "p25", "median", "p75", "p90", "maximum")
+    return dict(zip(names, np.quantile(values, [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1]).tolist()))
 
 
 def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import Assignment, RoundState, Signals
-from fedmux.allocation.plan import check
+from fedmux.allocation.plan import Probabilities, check
 from fedmux.assembly import Setting
 from fedmux.dynamics import Returns
 from fedmux.errors import Interrupted
@@ -28,9 +28,10 @@ from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream
 from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
-from fedmux.summary import across_tasks, client_distribution, summarise
+from fedmux.summary import across_tasks, client_distribution, distribution, summarise
 from fedmux.team import ALONE, Team, from_environment
 
+MOST_DESCRIBED = 10**6  # probabilities whose spread is recorded each round
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports
 Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
 
@@ -199,8 +200,22 @@ class Training:
         if last or self.rounds % self.experiment.evaluation.every == 0:
             with self._phase("evaluate"):
                 self._evaluate(metrics)
+        if isinstance(plan, Probabilities) and plan.probability.size <= MOST_DESCRIBED:
+            metrics |= self._chances(plan)
         metrics["phases"] = self.phases
         return metrics, self._jobs(assignment, back)
+
+    def _chances(self, plan: Probabilities) -> dict[str, Any]:
+        """How probabilities are spread over the clients that have a task, and who is sure to train."""
+        available = self.population.available
+        return {
+            "probability": {
+                task.name: distribution(plan.probability[available[:, s], s])
+                for s, task in enumerate(self.tasks)
+                if available[:, s].any()
+            },
+            "saturated": int((plan.probability.sum(1) > 1 - 1e-9).sum()),
+        }
 
     def _train(self, state: RoundState, assignment: Assignment) -> tuple[Bools, Assignment, Ints]:
         """Which of the jobs came back (J), these with their weights, and the steps of each task (S)."""

@@ -5,11 +5,12 @@ from typing import Any, Literal
 import numpy as np
 
 from fedmux.allocation.fair import global_loss
-from fedmux.allocation.groups import cluster, nearest_group, rotation, slots
+from fedmux.allocation.groups import cluster, nearest_group, plane, rotation, slots
 from fedmux.allocation.plan import Allocator, Fixed, RoundState
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream, torch_seed
 
+MOST_SHOWN = 5000  # clients whose place among the losses is noted
 Structure = Literal["consistent", "inconsistent"]
 
 
@@ -32,6 +33,7 @@ class GroupAllocator(Allocator):
         self.step, self.column = 0, -1
         self.silhouette = 0.0
         self._clustered = False
+        self._plane: list[list[float] | None] = []  # N: of the last C-step
 
     def reporters(self, state: RoundState) -> Bools:
         """Everybody at the start of a cycle; then only newcomers."""
@@ -60,7 +62,7 @@ class GroupAllocator(Allocator):
         self.label = np.full(people.clients, -1, np.int64)
         self.centroids = np.full((0, people.tasks), np.nan)
         self.loss = np.abs(global_loss(state))
-        self.step, self.models, self.silhouette = 0, np.zeros(0, np.int64), 0.0
+        self.step, self.models, self.silhouette, self._plane = 0, np.zeros(0, np.int64), 0.0, []
         if not len(tasks) or not len(clients):
             return
         columns = tasks
@@ -75,6 +77,10 @@ class GroupAllocator(Allocator):
         self.centroids[:, columns] = found.centroids
         self.models = tasks[slots(self.loss[tasks], len(found.centroids))]
         self.silhouette = found.silhouette
+        if people.clients <= MOST_SHOWN:
+            self._plane = [None] * people.clients
+            for client, place in zip(clients.tolist(), plane(losses[np.ix_(clients, tasks)]).tolist()):
+                self._plane[client] = [round(value, 4) for value in place]
 
     def _t_step(self, state: RoundState) -> tuple[Ints, Ints]:
         """(client, task) of the members drawn from each slot's group."""
@@ -121,6 +127,8 @@ class GroupAllocator(Allocator):
                 "silhouette": self.silhouette,
                 "slots": self.models.tolist(),
             }
+            if self._plane:
+                told["plane"] = self._plane
         return told
 
     def state(self) -> dict[str, np.ndarray]:

@@ -53,6 +53,16 @@ def cluster(
     return Grouping(label, centroids, float(score))
 
 
+def plane(losses: Floats) -> Floats:
+    """Clients (rows) by their losses on the plane of the two principal components (n x 2), for looking at."""
+    points = fill_missing(losses)
+    _, _, axes = np.linalg.svd(points - points.mean(0), full_matrices=False)
+    axes = axes[:2] * np.sign(axes[:2].sum(1, keepdims=True) + 1e-300)  # the sign is free: fix it
+    found = np.zeros((len(points), 2))
+    found[:, : len(axes)] = (points - points.mean(0)) @ axes.T
+    return found
+
+
 def fill_missing(losses: Floats) -> Floats:
     """NaN replaced by the mean of its column over those that have one (0 without any)."""
     known = ~np.isnan(losses)

@@ -9,5 +9,6 @@ Needs the extra `fedmux[flower]`. Nothing outside this folder imports Flower.
 from fedmux.flower.client import client_app
 from fedmux.flower.server import server_app
 from fedmux.flower.tasks import FlowerTask, from_experiment
+from fedmux.privacy import Privacy
 
-__all__ = ["FlowerTask", "client_app", "from_experiment", "server_app"]
+__all__ = ["FlowerTask", "Privacy", "client_app", "from_experiment", "server_app"]
