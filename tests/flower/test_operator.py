@@ -18,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedmux.errors import FedmuxError
+from fedmux.fleet import Failure
 from fedmux.flower.operator import Operator
 
 ROUND: dict[str, Any] = {
@@ -29,10 +30,7 @@ ROUND: dict[str, Any] = {
         "clothes": {"jobs": 1, "uploads": 1, "upload_bytes": 90},
     },
     "phases": {"signals": 5.0, "train": 8.5},
-    "failures": [
-        {"client": "ward-a", "task": "digits", "phase": "train.multi", "kind": "late", "reason": "no answer"},
-        {"client": "?", "phase": "query.hello"},
-    ],
+    "failures": [],
 }
 
 
@@ -66,7 +64,9 @@ def test_rounds_become_metrics_and_lines_of_the_log(tmp_path: Path) -> None:
         assert before["fedmux_task_accuracy", "digits"] == 0.1
         assert math.isnan(before["fedmux_clients",])  # not told yet: no alert
         assert math.isnan(before["fedmux_last_round_timestamp_seconds",])
+        operator.failure(Failure("ward-a", "digits", "train.multi", "late", "no answer"))
         operator.round(ROUND)
+        operator.failure(Failure("?", "-", "query.hello", "lost", "error 5"))
         operator.round({"round": 4, "seconds": 50.0, "tasks": {"digits": {"jobs": 1, "uploads": 1}}})
         seen = samples(operator)
     assert (seen["fedmux_round",], seen["fedmux_rounds_total",], seen["fedmux_clients",]) == (4, 2, 4)
@@ -80,14 +80,14 @@ def test_rounds_become_metrics_and_lines_of_the_log(tmp_path: Path) -> None:
     failed = {key[1:]: value for key, value in seen.items() if key[0] == "fedmux_failures_total"}
     assert {frozenset(key): value for key, value in failed.items()} == {
         frozenset(("digits", "late")): 1,
-        frozenset(("-",)): 1,
+        frozenset(("-", "lost")): 1,
     }
     (info,) = [key for key in seen if key[0] == "fedmux_info"]
     assert {"wards", "mmfl-lvr"} < set(info)
     log = lines(tmp_path / "log.jsonl")
-    assert [line["event"] for line in log] == ["start", "round", "failure", "failure", "round", "round"]
-    assert (log[2]["client"], log[2]["kind"], log[2]["round"]) == ("ward-a", "late", 3)
-    assert {key: log[4][key] for key in ROUND} == ROUND
+    assert [line["event"] for line in log] == ["start", "round", "failure", "round", "failure", "round"]
+    assert (log[2]["client"], log[2]["kind"], log[2]["round"]) == ("ward-a", "late", 1)
+    assert {key: log[3][key] for key in ROUND} == ROUND
     for line in log:
         assert line["time"][19] == "." and datetime.fromisoformat(line["time"]).utcoffset().seconds == 0
 
@@ -143,7 +143,7 @@ def test_without_a_port_there_is_only_the_log(tmp_path: Path) -> None:
     with Operator(tmp_path / "log.jsonl") as operator:
         operator.round(ROUND)
         assert operator.port is None and threading.active_count() == before
-    assert len(lines(tmp_path / "log.jsonl")) == 3
+    assert len(lines(tmp_path / "log.jsonl")) == 1
 
 
 def test_values_that_are_not_json_are_written_all_the_same(tmp_path: Path) -> None:

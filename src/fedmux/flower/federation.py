@@ -58,6 +58,10 @@ class Federation:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for process in self.leftovers():  # the server first, or it would record that its clients fail
+            with contextlib.suppress(OSError):
+                if b"flwr-serverapp" in Path(f"/proc/{process}/cmdline").read_bytes():
+                    os.kill(process, signal.SIGKILL)
         for name in [name for name in self.processes if name != "superlink"] + ["superlink"]:
             self.stop(name)
         for process in self.leftovers():

@@ -26,6 +26,7 @@ from fedmux.population import Bools, Floats, Population
 from fedmux.tasks.task import Task
 
 POLL = 0.3  # seconds between looks for replies
+MOST_REST = 16  # rounds
 KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # of Flower's error codes; the others: the app raised
 
 
@@ -40,10 +41,17 @@ class FlowerFleet:
         largest_norm: float = 1e6,
         known: Mapping[str, int] | None = None,
         remember: Callable[[dict[str, int]], None] = lambda numbers: None,
+        failed: Callable[[Failure], None] = lambda failure: None,
     ) -> None:
-        """`known` numbers of clients from before; `remember` is called with all of them when one is new."""
+        """`known` numbers of clients from before; `remember` is called with all of them when one is new,
+        `failed` with each failure at once."""
         self.grid, self.tasks, self.seed = grid, tasks, seed
-        self.deadline, self.largest_norm, self.remember = deadline, largest_norm, remember
+        self.deadline, self.largest_norm, self.remember, self.failed = (
+            deadline,
+            largest_norm,
+            remember,
+            failed,
+        )
         self.owned = np.ones((clients, len(tasks)), bool)
         self.notices: list[str] = []
         self.failures: list[Failure] = []
@@ -55,6 +63,8 @@ class FlowerFleet:
         self._told: set[int] = set()  # clients that were there when `changes` was last asked
         self._replaced: set[int] = set()  # nodes whose client has come back as another node
         self._busy: dict[str, tuple[int, float]] = {}  # messages not waited for: node, when they expire
+        self._round = -1  # the last one begun
+        self._late: dict[int, tuple[int, int]] = {}  # client: times late in a row, the round it sits out to
         self.population = Population(
             np.zeros(clients, np.int64), np.zeros((clients, len(tasks)), np.int64), np.zeros_like(self.owned)
         )
@@ -71,8 +81,10 @@ class FlowerFleet:
         for node, reply in self._ask(HELLO, new):
             self._greet(node, reply)
         busy = self._still_busy()
+        free = [number for node, number in self.nodes.items() if node not in busy]
+        rested = [number for number in free if self._late.get(number, (0, 0))[1] <= self._round + 1]
         there = np.zeros(len(self.population.capacity), bool)
-        there[[number for node, number in self.nodes.items() if node not in busy]] = True
+        there[rested or free] = True
         return replace(self.population, eligible=self.population.eligible & there[:, None])
 
     def changes(self) -> dict[str, list[Any]]:
@@ -127,6 +139,9 @@ class FlowerFleet:
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
     ) -> Signals:
+        if not needs:
+            return Signals()
+        self._round = round
         contents: dict[int, RecordDict] = {}
         compares = bool({"residual", "projection"} & set(needs))
         for node, client in self.nodes.items():
@@ -144,7 +159,7 @@ class FlowerFleet:
             told[0] if "loss" in needs else None,
             told[1] if TRAINED_SIGNALS & set(needs) else None,
             told[2] if "projection" in needs else None,
-            silent=asked & ~answered if needs else None,
+            silent=asked & ~answered,
         )
 
     def send(
@@ -156,6 +171,7 @@ class FlowerFleet:
         enough: int | None,
     ) -> Bools:
         """One message to each node with all its jobs; waits until enough are answered or time is up."""
+        self._round = round
         node_of = {client: node for node, client in self.nodes.items()}
         contents: dict[int, RecordDict] = {}
         for client, s in zip(assignment.client.tolist(), assignment.task.tolist()):
@@ -274,11 +290,11 @@ class FlowerFleet:
                 ]
                 for node, reply in replies:
                     if reply.has_content():
+                        self._late.pop(self.nodes.get(node, -1), None)
                         yield node, reply.content
                     else:
-                        code, reason = reply.error.code, (reply.error.reason or "unknown").strip()
-                        told = f"error {code}: {reason.splitlines()[0]}"
-                        self._fail_all(node, contents[node], kind, KINDS.get(code, "raised"), told)
+                        failure, reason = self._understand(reply)
+                        self._fail_all(node, contents[node], kind, failure, reason)
                 if waiting:
                     time.sleep(POLL)
         except GeneratorExit:
@@ -287,7 +303,17 @@ class FlowerFleet:
                 self._fail_all(node, contents[node], kind, "slow", "enough others were faster")
             raise
         for node in waiting.values():
-            self._fail_all(node, contents[node], kind, "late", f"no answer within {self.deadline:g} s")
+            self._fail_all(node, contents[node], kind, "late", self._in_time)
+
+    @property
+    def _in_time(self) -> str:
+        return f"no answer within {self.deadline:g} s"
+
+    def _understand(self, reply: Message) -> tuple[str, str]:
+        """The kind and the reason of a reply that is an error; a message that expires comes back as one."""
+        code, lines = reply.error.code, (reply.error.reason or "unknown").strip().splitlines()
+        kind = KINDS.get(code, "raised")
+        return kind, self._in_time if kind == "late" else f"error {code}: {lines[0]}"
 
     def _name(self, client: int) -> str:
         return next(name for name, number in self.numbers.items() if number == client)
@@ -295,10 +321,17 @@ class FlowerFleet:
     def _fail_all(self, node: int, content: RecordDict, phase: str, kind: str, reason: str) -> None:
         names = [key.removeprefix("job.") for key in content.config_records]
         known: list[int | None] = [s for s, task in enumerate(self.tasks) if task.name in names]
+        client = self.nodes.get(node)
         for s in known or [None]:
-            self._fail(self.nodes.get(node), s, phase, kind, reason)
+            self._fail(client, s, phase, kind, reason)
+        if (
+            kind == "late" and client is not None
+        ):  # sits out 1, 3, 7, 15 rounds: one that hangs costs a deadline
+            times = self._late.get(client, (0, 0))[0] + 1
+            self._late[client] = times, self._round + min(2**times, MOST_REST)
 
     def _fail(self, client: int | None, s: int | None, phase: str, kind: str, reason: str) -> None:
         name = "?" if client is None else self._name(client)
         task = "-" if s is None else self.tasks[s].name
         self.failures.append(Failure(name, task, phase, kind, reason))
+        self.failed(self.failures[-1])

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from fedmux.errors import FedmuxError
+from fedmux.fleet import Failure
 
 VERSIONS = {name: version(name) for name in ("fedmux", "flwr", "torch")} | {
     "python": platform.python_version()
@@ -119,10 +121,12 @@ class Operator:
             for key, gauge in self._scores.items():
                 if key in values:
                     gauge.labels(task).set(values[key])
-        for failure in metrics.get("failures", []):
-            self._failures.labels(failure.get("task", "-"), failure.get("kind", "-")).inc()
-            self.event("failure", **{"round": self._last} | failure)
         self.event("round", **metrics)
+
+    def failure(self, failure: Failure) -> None:
+        """Told at once, not when the round ends."""
+        self._failures.labels(failure.task, failure.kind).inc()
+        self.event("failure", round=self._last + 1, **asdict(failure))
 
     def event(self, name: str, /, **fields: object) -> None:
         """One line of the log. A disk that is full is told once and stops nothing."""

@@ -149,6 +149,7 @@ def _train(
         terms.largest_norm,
         known=json.loads(numbers.read_bytes()) if numbers.exists() else {},
         remember=lambda known: write_atomically(numbers, json.dumps(known, indent=1).encode()),
+        failed=operator.failure,
     )
     meet = partial(_gather, fleet, terms, tell)
     method = options(experiment.method)["name"]

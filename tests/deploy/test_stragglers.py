@@ -1,0 +1,50 @@
+"""More clients are drawn than are waited for, and updates are clipped where they are made."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from deployment import WATCHED, app, config, experiment, run_log, wait_for
+
+import fedmux
+from fedmux.assembly import assemble
+from fedmux.flower.federation import Federation
+
+
+def test_the_first_to_answer_count_and_a_straggler_is_left_in_peace(tmp_path: Path) -> None:
+    """Client 1 hangs in the first round; with three drawn and two waited for nobody notices."""
+    file, output, place = tmp_path / "experiment.toml", tmp_path / "run", tmp_path / "marks"
+    experiment(file, clients=3, rounds=2)
+    private = "clip = 0.01, noise = 0.0"
+    file.write_text(
+        file.read_text().replace("local_epochs", f"privacy = {{{private}}}\nlocal_epochs")
+        + "[stragglers]\nover_selection = 1.5\n"
+    )
+    place.mkdir()
+    (place / "hold-1-0").touch()
+    nodes = [f"partition-id={number}" for number in range(3)]
+    with Federation(tmp_path / "federation", nodes, secure=False) as federation:
+        run = federation.run(
+            app(tmp_path / "app", WATCHED.format(place=str(place))),
+            config(file, output, 3),
+        )
+        wait_for(lambda: run.poll() is not None, "the end of the run")
+    finished = fedmux.Run(output)
+    assert finished.finished, run_log(federation)[-3000:]
+    first, second = finished.metrics[1:]
+    assert [(f["client"], f["task"], f["kind"]) for f in first["failures"]] == [("1", "one", "slow")]
+    assert first["dropped"] == 1 and first["tasks"]["one"]["uploads"] == 2
+    assert second["clients"] == 2  # the straggler is still at work
+    jobs = finished.allocation
+    shares = (
+        np.load(output / "population.npz")["sizes"][:, 0] / np.load(output / "population.npz")["sizes"].sum()
+    )
+    taken = jobs[(jobs["round"] == 1) & (jobs["weight"] > 0)]
+    assert taken["weight"] == pytest.approx(shares[taken["client"]] * 3 / 2, rel=1e-5)
+    (task,) = assemble(fedmux.Experiment.read(file)).tasks
+    start, end = task.weights(task.layout.read()), finished.model("one")
+    moved = float(torch.linalg.vector_norm(torch.cat([(end[key] - start[key]).flatten() for key in end])))
+    assert 0 < moved <= 0.0101 * jobs["weight"].sum()
+    assert finished.summary["privacy"]["one"]["releases"] == 2
+    assert not federation.leftovers()
