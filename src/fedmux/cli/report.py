@@ -1,0 +1,45 @@
+"""The verb that writes a page about runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmux.cli.options import Quiet
+from fedmux.errors import FedmuxError
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Runs, comparisons, or folders of them.", metavar="RUN...")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Page to write.")] = Path("report.html"),
+    png: Annotated[
+        Path | None, typer.Option(help="Folder for every chart as a picture, for a paper.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write one page about runs: tables, charts, configuration. It opens without a network."""
+    from fedmux.report.history import BROKEN, find
+    from fedmux.report.page import write, write_pictures
+
+    for path in runs:
+        if not path.exists():
+            raise FedmuxError(f"{path}: no such folder; `fedmux list` shows the runs in runs/")
+    if output.is_dir():
+        raise FedmuxError(f"{output}: is a folder; name a file, such as {output / 'report.html'}")
+    if not output.absolute().parent.is_dir():
+        raise FedmuxError(f"{output}: there is no folder {output.parent}; make it first")
+    histories = find(runs)
+    if not any(history.metrics for history in histories):
+        problem = next((f": {h.path} {h.problem}" for h in histories if h.state == BROKEN), "")
+        raise FedmuxError(f"{', '.join(map(str, runs))}: no run with a finished round{problem}")
+    write(
+        histories, output, title or " and ".join(dict.fromkeys(history.name for history in histories))[:120]
+    )
+    pictures = write_pictures(histories, png) if png else []
+    if not quiet:
+        typer.echo(f"report: {output} ({len(histories)} runs)")
+        if png:
+            typer.echo(f"pictures: {len(pictures)} in {png}")

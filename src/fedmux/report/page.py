@@ -1,0 +1,194 @@
+"""A report: one HTML page with everything in it, for one run or for many. It needs no network to open."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from fedmux.errors import FedmuxError
+from fedmux.record import write_atomically
+from fedmux.report.charts import CHARTS, Chart, save, spec, theme
+from fedmux.report.history import BROKEN, History
+
+EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
+MOST_DETAILED = 6  # methods of which one run is shown in detail
+
+
+@cache
+def templates() -> Environment:
+    """Everything that is put into a page is escaped unless it says otherwise."""
+    return Environment(loader=PackageLoader("fedmux.report"), autoescape=True, trim_blocks=True)
+
+
+def part(name: str) -> Markup:
+    """A file of ours, put into the page as it is."""
+    return Markup(templates().loader.get_source(templates(), name)[0])  # type: ignore[union-attr]
+
+
+@cache
+def bundle() -> Markup:
+    """Vega, Vega-Lite and Vega-Embed in one script. Takes seconds to make."""
+    import vl_convert
+
+    text = vl_convert.javascript_bundle(EXPORTS).replace("</script", "<\\/script")
+    return Markup(text)
+
+
+def as_json(value: object) -> Markup:
+    """JSON that can stand inside a script element, whatever names are in it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))
+
+
+def report(histories: Sequence[History], title: str) -> str:
+    """The page."""
+    drawn = [(kind, kind.draw(list(histories))) for kind in CHARTS if kind.several or len(histories) == 1]
+    specs: dict[str, dict[str, Any]] = {}
+
+    def charts(prefix: str, found: Sequence[tuple[Any, Chart | None]]) -> list[dict[str, str]]:
+        shown = []
+        for kind, chart in found:
+            if chart is not None:
+                identifier = f"{prefix}{kind.key}"
+                specs[identifier] = {**spec(chart), "config": {}}  # the page's own, light or dark
+                shown.append({"id": identifier, "title": kind.title, "caption": kind.caption})
+        return shown
+
+    representatives = _representatives(histories) if len(histories) > 1 else {}
+    detailed = list(representatives.items())[:MOST_DETAILED]
+    rows = summaries(histories)
+    finished = [history.summary for history in histories if history.summary]
+    return (
+        templates()
+        .get_template("report.html")
+        .render(
+            title=title,
+            version=version("fedmux"),
+            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            histories=histories,
+            rows=rows,
+            relative=any(row["relative"] for row in rows),
+            final_rounds=next((summary.get("final_rounds", 10) for summary in finished), 10),
+            tasks=list(dict.fromkeys(task for history in histories for task in history.tasks)),
+            charts=charts("", drawn),
+            details=[
+                (label, charts(f"run{number}-", [(k, k.draw([history])) for k in CHARTS if not k.several]))
+                for number, (label, history) in enumerate(detailed)
+            ],
+            left_out=list(representatives)[MOST_DETAILED:],
+            configurations=[_configuration(*pair) for pair in _representatives(histories).items()],
+            accuracy=accuracy,
+            figure=figure,
+            specs=as_json({"themes": {"light": theme(False), "dark": theme(True)}, "specs": specs}),
+            bundle=bundle(),
+            style=part("page.css"),
+            script=part("charts.js"),
+        )
+    )
+
+
+def figure(chart: dict[str, str]) -> Markup:
+    """Where a chart will be drawn, with what it shows."""
+    shape = Markup(
+        '<figure id="{id}"><h3>{title}</h3>'
+        '<div class="chart" id="{id}-chart" role="img" aria-label="{title}"></div>'
+        "<figcaption>{caption}</figcaption></figure>\n"
+    )
+    return shape.format(**chart)
+
+
+def write(histories: Sequence[History], path: Path, title: str) -> None:
+    try:
+        write_atomically(path, report(histories, title).encode())
+    except OSError as error:
+        raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def write_pictures(histories: Sequence[History], folder: Path) -> list[Path]:
+    """Every chart that these runs have data for, as PNG."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedmuxError(f"{folder}: cannot be made ({error.strerror})") from None
+    written = []
+    for kind in CHARTS:
+        if (kind.several or len(histories) == 1) and (chart := kind.draw(list(histories))) is not None:
+            written.append(folder / f"{kind.key}.png")
+            save(chart, written[-1])
+    return written
+
+
+def accuracy(history: History) -> str:
+    """Final accuracy over tasks, or the newest of a run that is not finished."""
+    if history.summary and (value := history.summary.get("accuracy", {}).get("mean")) is not None:
+        return f"{value:.1%}"
+    scored = [entry["accuracy"]["mean"] for entry in history.metrics if "accuracy" in entry]
+    return f"{scored[-1]:.1%}" if scored else "-"
+
+
+def summaries(histories: Sequence[History]) -> list[dict[str, Any]]:
+    """A line for each method: its finished runs, mean and deviation over seeds, best first."""
+    by_label: dict[str, list[dict[str, Any]]] = {}
+    for history in histories:
+        if history.summary and history.state != BROKEN:
+            by_label.setdefault(history.label, []).append(history.summary)
+    full = _mean(by_label.get("full", []), "accuracy", "mean")
+    rows = []
+    for label, found in by_label.items():
+        mean = _mean(found, "accuracy", "mean")
+        rounds = _mean(found, "rounds") or 1.0
+        values = [summary["accuracy"]["mean"] for summary in found]
+        spread = f" ± {statistics.stdev(values):.1%}" if len(values) > 1 else ""
+        tasks = dict.fromkeys(task for summary in found for task in summary["tasks"])
+        rows.append(
+            {
+                "label": label,
+                "order": -(mean or 0.0),
+                "seeds": len(found),
+                "accuracy": f"{mean:.1%}{spread}",
+                "minimum": f"{_mean(found, 'accuracy', 'minimum'):.1%}",
+                "relative": f"{mean / full:.3f}" if full and mean is not None else "",
+                "uploads": f"{(_mean(found, 'totals', 'uploads') or 0) / rounds:.1f}",
+                "steps": f"{(_mean(found, 'totals', 'gradient_steps') or 0) / rounds:.0f}",
+                "seconds": f"{_mean(found, 'seconds') or 0:.0f}",
+                "tasks": {task: f"{_mean(found, 'tasks', task, 'accuracy'):.1%}" for task in tasks},
+            }
+        )
+    return sorted(rows, key=lambda row: row["order"])
+
+
+def _mean(summaries: Sequence[dict[str, Any]], *keys: str) -> float | None:
+    values = []
+    for value in summaries:
+        found: Any = value
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, int | float):
+            values.append(float(found))
+    return statistics.fmean(values) if values else None
+
+
+def _representatives(histories: Sequence[History]) -> dict[str, History]:
+    """The first run of each method."""
+    chosen: dict[str, History] = {}
+    for history in histories:
+        if history.state != BROKEN and history.metrics:
+            chosen.setdefault(history.label, history)
+    return chosen
+
+
+def _configuration(label: str, history: History) -> tuple[str, str, str]:
+    texts = []
+    for name in ("experiment.toml", "environment.json"):
+        try:
+            texts.append((history.path / name).read_text("utf-8", errors="replace").strip())
+        except OSError:
+            texts.append("")
+    return label, texts[0], texts[1]
