@@ -1,0 +1,1 @@
+"""The page behind `fedmux ui`: runs of a folder, live, on this machine only. It reads and never writes."""

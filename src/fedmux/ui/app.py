@@ -1,0 +1,272 @@
+"""The pages and what they fetch: the list of runs, a run, several compared, charts, events."""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from fedmux.report.charts import CHARTS, Kind, spec, theme
+from fedmux.report.history import FINISHED, History
+from fedmux.report.page import part
+from fedmux.ui import views
+from fedmux.ui.bundle import VERSION, Bundle
+from fedmux.ui.follow import Follower, Look
+from fedmux.ui.library import Library, state
+
+MOST_COMPARED = 24
+MOST_DRAWN = 100  # charts that are kept, in case somebody else asks
+LOOK = 0.5  # seconds between two looks at a run that somebody watches
+SIGN_OF_LIFE = 15.0  # seconds without news after which a stream says so
+OWN = ("ui.css", "morph.js", "list.js", "live.js")
+FROM_REPORT = ("page.css", "charts.js")
+
+
+@cache
+def templates() -> Environment:
+    """Everything that is put into a page is escaped."""
+    environment = Environment(
+        loader=PackageLoader("fedmux.ui"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(
+        version=version("fedmux"),
+        vega=VERSION,
+        address=views.address,
+        query=views.query,
+        moment=views.moment,
+        percent=views.percent,
+        accuracy=views.accuracy,
+    )
+    return environment
+
+
+def render(name: str, **values: Any) -> bytes:
+    """A page. Names that are no UTF-8 lose the bytes that are none."""
+    return templates().get_template(name).render(**values).encode("utf-8", "replace")
+
+
+class Pages:
+    """Answers requests for the runs of one folder."""
+
+    def __init__(self, library: Library, bundle: Bundle, stopping: Callable[[], bool]) -> None:
+        self.library = library
+        self.bundle = bundle
+        self.stopping = stopping
+        self._drawing = Lock()  # one chart at a time: more would only delay each other
+        self._drawn: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.home),
+            Route("/rows", self.rows),
+            Route("/run/{path:path}", self.run),
+            Route("/compare", self.compare),
+            Route("/events", self.events),
+            Route("/events/{path:path}", self.events),
+            Route("/chart/{key}", self.chart),
+            Route("/themes.json", self.themes),
+            Route("/static/vega.js", self.vega),
+            Route("/static/{name}", self.static),
+        ]
+
+    def home(self, request: Request) -> Response:
+        return _page(render("list.html", rows=self.library.rows(), folder=self.library.shown))
+
+    def rows(self, request: Request) -> Response:
+        """The body of the table, for a list that is open already."""
+        return _tagged(request, render("rows.html", rows=self.library.rows()), "text/html; charset=utf-8")
+
+    def run(self, request: Request) -> Response:
+        key = request.path_params["path"]
+        looks = [follower.look() for follower in self._followers([key])]
+        history = looks[0].history
+        return _page(
+            render(
+                "run.html",
+                key=key,
+                history=history,
+                figures=figures(looks, [key]),
+                charts=views.kinds_for(1),
+                texts=[views.text_of(history, name) for name in ("experiment.toml", "environment.json")],
+            )
+        )
+
+    def compare(self, request: Request) -> Response:
+        asked = list(dict.fromkeys(_asked(request)))
+        keys = [key for key in asked if self.library.follower(key) is not None][:MOST_COMPARED]
+        if not keys:
+            raise HTTPException(404, "Choose runs in the list to compare them.")
+        looks = [follower.look() for follower in self._followers(keys)]
+        histories = [look.history for look in looks]
+        return _page(
+            render(
+                "compare.html",
+                keys=keys,
+                left_out=[key for key in asked if key not in keys],
+                figures=figures(looks, keys),
+                charts=views.kinds_for(len(keys)),
+                differences=views.differences(histories),
+                histories=histories,
+            )
+        )
+
+    def chart(self, request: Request) -> Response:
+        """What Vega draws; 204 if the runs have no data for it."""
+        kind = next((kind for kind in CHARTS if kind.key == request.path_params["key"]), None)
+        if kind is None:
+            raise HTTPException(404, "There is no such chart.")
+        looks = [follower.look() for follower in self._followers(_asked(request))]
+        with self._drawing:
+            body = self._draw(kind, looks)
+        return Response(body, media_type="application/json") if body else Response(status_code=204)
+
+    def _draw(self, kind: Kind, looks: Sequence[Look]) -> bytes:
+        shown = (kind.key, *(look.version for look in looks))
+        body = self._drawn.pop(shown, None)
+        if body is None:
+            chart = kind.draw([look.history for look in looks])
+            body = b"" if chart is None else json.dumps({**spec(chart), "config": {}}).encode()
+        self._drawn[shown] = body
+        if len(self._drawn) > MOST_DRAWN:
+            self._drawn.popitem(last=False)
+        return body
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: the figures whenever they have changed, until all runs are finished."""
+        path = request.path_params.get("path")
+        keys = _asked(request) if path is None else [path]
+        followers = await asyncio.to_thread(self._followers, keys)
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        return StreamingResponse(self._stream(followers, keys), media_type="text/event-stream")
+
+    async def _stream(self, followers: list[Follower], keys: list[str]) -> AsyncIterator[str]:
+        seen: object = None
+        told = time.monotonic()
+        yield "retry: 2000\n\n"
+        while not self.stopping():
+            now, update, done = await asyncio.to_thread(_news, followers, keys, seen)
+            if update is not None:
+                seen, told = now, time.monotonic()
+                yield f"event: update\ndata: {update}\n\n"
+                if done:
+                    return
+            elif time.monotonic() - told > SIGN_OF_LIFE:
+                told = time.monotonic()
+                yield ": still here\n\n"
+            await asyncio.sleep(LOOK)
+
+    def themes(self, request: Request) -> Response:
+        return JSONResponse({"light": theme(False), "dark": theme(True)})
+
+    async def vega(self, request: Request) -> Response:
+        """Vega, Vega-Lite and Vega-Embed; its address has its version in it."""
+        while (script := self.bundle.script) is None:
+            if self.stopping() or self.bundle.failed:
+                raise HTTPException(503, "Vega could not be prepared.")
+            await asyncio.sleep(0.05)
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(script, media_type="text/javascript", headers=headers)
+
+    def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name in FROM_REPORT:
+            body = str(part(name)).encode()
+        elif name in OWN:
+            body = (files("fedmux.ui") / "static" / name).read_bytes()
+        else:
+            raise HTTPException(404, "There is no such file.")
+        return _tagged(request, body, "text/css" if name.endswith(".css") else "text/javascript")
+
+    def _followers(self, keys: Sequence[str]) -> list[Follower]:
+        found = [self.library.follower(key) for key in keys[:MOST_COMPARED]]
+        known = [follower for follower in found if follower is not None]
+        if not known or len(known) < len(found):
+            raise HTTPException(404, "There is no such run; it may have been moved or deleted.")
+        return known
+
+
+def create(library: Library, bundle: Bundle, stopping: Callable[[], bool]) -> Starlette:
+    """The application; `stopping` says that streams are to end."""
+    pages = Pages(library, bundle, stopping)
+    return Starlette(routes=pages.routes(), exception_handlers={HTTPException: _problem})
+
+
+def figures(looks: Sequence[Look], keys: Sequence[str]) -> Markup:
+    """The part of a page that changes while runs go on."""
+    histories = [look.history for look in looks]
+    states = [state(look) for look in looks]
+    if len(looks) > 1:
+        rows = views.side_by_side(histories, states)
+        return Markup(render("table.html", keys=keys, histories=histories, rows=rows).decode())
+    shown, kinds = views.failures(histories[0])
+    page = render(
+        "figures.html",
+        history=histories[0],
+        state=states[0],
+        written=looks[0].written,
+        facts=views.facts(histories[0]),
+        tasks=views.tasks(histories[0]),
+        failures=shown,
+        kinds=kinds,
+    )
+    return Markup(page.decode())
+
+
+def _news(followers: list[Follower], keys: list[str], seen: object) -> tuple[object, str | None, bool]:
+    """What there is now, an update unless that has been seen, and whether all runs are finished."""
+    looks = [follower.look() for follower in followers]
+    states = [state(look) for look in looks]
+    now = (states, [look.version for look in looks])
+    if now == seen:
+        return now, None, False
+    done = all(name == FINISHED for name in states)
+    said = "; ".join(_said(look.history, name) for look, name in zip(looks, states))
+    return now, json.dumps({"figures": figures(looks, keys), "said": said, "finished": done}), done
+
+
+def _said(history: History, name: str) -> str:
+    """An update in words, for those who hear the page."""
+    accuracy = views.percent(views.accuracy(history))
+    return f"{history.label}: {name}, round {history.last_round} of {history.rounds}, accuracy {accuracy}"
+
+
+def _asked(request: Request) -> list[str]:
+    """The runs named in a query; bytes that are no UTF-8 as file names have them."""
+    text = request.scope["query_string"].decode("ascii", "replace")
+    return [value for key, value in parse_qsl(text, errors="surrogateescape") if key == "run"]
+
+
+def _page(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, {"Cache-Control": "no-store"}, "text/html; charset=utf-8")
+
+
+def _tagged(request: Request, body: bytes, kind: str) -> Response:
+    """Not sent again to those who have it."""
+    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=kind)
+
+
+def _problem(request: Request, error: Exception) -> Response:
+    status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
+    response = _page(render("problem.html", status=status, detail=detail), status)
+    response.headers.update(getattr(error, "headers", None) or {})
+    return response

@@ -1,0 +1,129 @@
+"""A run that is looked at again and again: each time only what has been added to its log is read."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from fedmux.report.history import Entry, History, entry_of, number
+
+LOG = "metrics.jsonl"
+REST = (
+    "experiment.toml",
+    "environment.json",
+    "summary.json",
+)  # a change means to read all again
+
+Stamp = tuple[int, int, int] | None
+_versions = itertools.count(1)
+
+
+class Look(NamedTuple):
+    """A run at a moment."""
+
+    history: History
+    version: int  # another one whenever the history is another one
+    written: float  # when a file of the run was last written, in seconds of the epoch
+
+
+class Follower:
+    """Keeps the history of a run fresh; without `keep` only the newest entries, for lists of many runs."""
+
+    def __init__(self, path: Path, keep: bool = True) -> None:
+        self.path = path
+        self._keep = keep
+        self._lock = Lock()
+        self._history: History | None = None
+        self._version = 0
+        self._rest: list[Stamp] = []
+        self._log: Stamp = None
+        self._offset = 0  # of the log, up to where it has been read
+        self._tail = b""  # its last line before that: a log that was cut and grew again has another
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been read before."""
+        return self._history is not None
+
+    def look(self) -> Look:
+        """The run as it is now. What was returned before stays as it was."""
+        with self._lock:
+            rest = [_stamp(self.path / name) for name in REST]
+            log = _stamp(self.path / LOG)
+            history = self._history
+            if history is None or rest != self._rest:
+                history = self._read()
+            elif log != self._log:
+                history = self._grown(history) or self._read()
+            self._rest, self._log = rest, log
+            if history is not self._history:
+                self._history, self._version = history, next(_versions)
+            written = max((stamp[2] / 1e9 for stamp in (*rest, log) if stamp), default=0.0)
+            return Look(history, self._version, written)
+
+    def _read(self) -> History:
+        history = History.read(self.path)
+        self._offset, self._tail = _place(self.path / LOG, history.metrics)
+        return self._trimmed(history)
+
+    def _grown(self, history: History) -> History | None:
+        """With what the log has got; None if it is not the old one with something added."""
+        try:
+            with (self.path / LOG).open("rb") as file:
+                file.seek(self._offset - len(self._tail))
+                data = file.read()
+        except OSError:
+            return None
+        if not data.startswith(self._tail):
+            return None
+        added: list[Entry] = []
+        last = history.metrics[-1]["round"] if history.metrics else -1
+        lines = data[len(self._tail) :].split(b"\n")[:-1]  # the last may be half-written
+        for line in lines:
+            entry = entry_of(line)
+            if entry is None or entry["round"] <= last:
+                return None
+            added.append(entry)
+            last = entry["round"]
+        if not added:
+            return history
+        self._offset += sum(len(line) + 1 for line in lines)
+        self._tail = lines[-1] + b"\n"
+        fresh = replace(history, metrics=history.metrics + added)
+        if history.__dict__.get("population"):  # written once
+            fresh.population = history.population
+        return self._trimmed(fresh)
+
+    def _trimmed(self, history: History) -> History:
+        if not self._keep:
+            history.metrics = _newest(history.metrics)
+        return history
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _place(log: Path, entries: list[Entry]) -> tuple[int, bytes]:
+    """Where the entries end in a log, and the line of the last one; the start if they are gone."""
+    try:
+        data = log.read_bytes() if entries else b""
+    except OSError:
+        return 0, b""
+    parts = data.split(b"\n", len(entries))
+    if len(parts) <= len(entries) or not entries or entry_of(parts[-2]) != entries[-1]:
+        return 0, b""
+    return len(data) - len(parts[-1]), parts[-2] + b"\n"
+
+
+def _newest(metrics: list[Entry]) -> list[Entry]:
+    """The last entry, and before it the last one with an accuracy."""
+    for entry in reversed(metrics):
+        if number(entry, "accuracy", "mean") is not None:
+            return [entry, metrics[-1]] if entry is not metrics[-1] else [entry]
+    return metrics[-1:]

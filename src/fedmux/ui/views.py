@@ -1,0 +1,164 @@
+"""What pages say of runs: figures as words, rows of tables."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from fedmux.report.charts import CHARTS, Kind
+from fedmux.report.history import History, number
+
+MOST_FAILURES = 50  # of a run that are shown, the newest
+MOST_DIFFERENCES = 60  # keys of configurations
+
+NONE = "-"
+
+
+def address(key: str) -> str:
+    """A path below the folder as a part of a URL."""
+    return quote(os.fsencode(key))
+
+
+def query(keys: Sequence[str]) -> str:
+    return "&".join(f"run={quote(os.fsencode(key), safe='')}" for key in keys)
+
+
+def percent(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1%}"
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def newest(history: History, *keys: str) -> float | None:
+    """The newest figure under these keys of an entry."""
+    found = (number(entry, *keys) for entry in reversed(history.metrics))
+    return next((value for value in found if value is not None), None)
+
+
+def accuracy(history: History, which: str = "mean") -> float | None:
+    """Final accuracy over tasks, or the newest of a run that is not finished."""
+    final = number(history.summary, "accuracy", which)
+    return newest(history, "accuracy", which) if final is None else final
+
+
+def task_accuracy(history: History, task: str) -> float | None:
+    final = number(history.summary, "tasks", task, "accuracy")
+    return newest(history, "tasks", task, "accuracy") if final is None else final
+
+
+def total(history: History, task: str, key: str) -> float:
+    return sum(number(entry, "tasks", task, key) or 0.0 for entry in history.metrics)
+
+
+def tasks(history: History) -> list[dict[str, str]]:
+    last = history.metrics[-1] if history.metrics else {}
+    return [
+        {
+            "name": task,
+            "accuracy": percent(task_accuracy(history, task)),
+            "loss": NONE if (loss := newest(history, "tasks", task, "loss")) is None else f"{loss:.4g}",
+            "jobs": count(number(last, "tasks", task, "jobs") or 0.0),
+            "total": count(total(history, task, "jobs")),
+            "uploads": count(total(history, task, "uploads")),
+        }
+        for task in history.tasks
+    ]
+
+
+def facts(history: History) -> dict[str, str]:
+    """The figures at the top of a run's page."""
+    seconds = newest(history, "seconds")
+    trained = max(history.last_round, 1)
+    return {
+        "round": f"{history.last_round} of {history.rounds}",
+        "accuracy": percent(accuracy(history)),
+        "worst task": percent(accuracy(history, "minimum")),
+        "uploads": count(sum(total(history, task, "uploads") for task in history.tasks)),
+        "time": duration(seconds),
+        "time of a round": duration(None if seconds is None else seconds / trained),
+    }
+
+
+def side_by_side(histories: Sequence[History], states: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Rows of a table whose columns are runs."""
+    rows = [("state", list(states)), ("method", [history.method or NONE for history in histories])]
+    rows.append(("seed", [str(history.seed) for history in histories]))
+    columns = [facts(history) for history in histories]
+    rows += [(name, [column[name] for column in columns]) for name in columns[0]]
+    names = dict.fromkeys(task for history in histories for task in history.tasks)
+    for task in names:
+        rows.append((f"accuracy of {task}", [percent(task_accuracy(history, task)) for history in histories]))
+    return rows
+
+
+def differences(histories: Sequence[History]) -> list[tuple[str, list[str]]]:
+    """Keys of the configurations that are not the same everywhere."""
+    flat = [dict(_flat("", history.table)) for history in histories]
+    rows = []
+    for key in dict.fromkeys(key for table in flat for key in table):
+        values = [table.get(key, NONE) for table in flat]
+        if len(set(values)) > 1:
+            rows.append((key, values))
+    return rows[:MOST_DIFFERENCES]
+
+
+def _flat(prefix: str, value: Any) -> list[tuple[str, str]]:
+    """Leaves of nested tables, by dotted keys; entries of lists of tables by name or place."""
+    if isinstance(value, dict):
+        inside = [(str(key), part) for key, part in value.items()]
+    elif isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
+        inside = [(str(part.get("name", place)), part) for place, part in enumerate(value)]
+    else:
+        return [(prefix, str(value))]
+    return [leaf for key, part in inside for leaf in _flat(f"{prefix}.{key}" if prefix else key, part)]
+
+
+def failures(history: History) -> tuple[list[dict[str, str]], list[tuple[str, int]]]:
+    """The newest failures, and how many of each kind there were; jobs that were dropped among them."""
+    shown: list[dict[str, str]] = []
+    kinds: Counter[str] = Counter()
+    for entry in reversed(history.metrics):
+        found = entry.get("failures")
+        for failure in found if isinstance(found, list) else []:
+            if isinstance(failure, dict):
+                kinds[str(failure.get("kind", "unknown"))] += 1
+                if len(shown) < MOST_FAILURES:
+                    told = {key: str(failure.get(key, NONE)) for key in ("client", "task", "phase", "reason")}
+                    shown.append({"round": str(entry["round"]), **told})
+        if dropped := int(number(entry, "dropped") or 0):
+            kinds["dropped"] += dropped
+    return shown, kinds.most_common()
+
+
+def kinds_for(runs: int) -> list[Kind]:
+    return [kind for kind in CHARTS if kind.several or runs == 1]
+
+
+def text_of(history: History, name: str) -> str:
+    """A file of the run as text; empty if it cannot be read."""
+    try:
+        return (history.path / name).read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
