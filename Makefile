@@ -4,7 +4,7 @@ BIN := .venv/bin
 BENCH := .venv-bench/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: run setup test lint types pytest test-deploy bench docs clean
+.PHONY: run setup test lint types pytest test-deploy test-browser bench docs clean
 
 run: setup  ## three models over 120 clients, several methods compared, a table and a picture
 	$(BIN)/fedmux compare examples/quickstart.toml
@@ -30,6 +30,9 @@ pytest: setup
 
 test-deploy: setup  ## real federations whose nodes and servers are killed, hang and come back: minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/deploy
+
+test-browser: setup  ## the pages in a real Chromium (Debian: apt-get install chromium), with real runs: minutes
+	$(BIN)/python -m pytest tests/browser
 
 bench: setup .venv-bench/ready  ## side-by-side measurements; prints, asserts nothing
 	$(BIN)/python benchmarks/million_clients.py

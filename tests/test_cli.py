@@ -125,7 +125,20 @@ def assert_is_a_picture(path: Path) -> None:
     assert len(np.unique(pixels, axis=0)) > 20  # lines, letters and their edges
 
 
-HEAVY = {"torch", "altair", "pydantic", "numpy", "scipy", "sklearn", "vl_convert", "safetensors"}
+HEAVY = {
+    "torch",
+    "altair",
+    "pandas",
+    "jinja2",
+    "starlette",
+    "uvicorn",
+    "pydantic",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "vl_convert",
+    "safetensors",
+}
 
 
 def test_help_of_every_command_loads_nothing_heavy():
@@ -301,6 +314,7 @@ def test_a_comparison_runs_every_cell_and_says_so(finished_comparison):
         assert f"{cell}: accuracy" in said["err"]
     assert "comparison: c" in said["out"]
     assert_is_a_picture(finished_comparison / "c" / "accuracy.png")
+    assert (finished_comparison / "c" / "report.html").stat().st_size > 500_000
     experiment = finished_comparison / "c/experiments/random_population.rate=0.6-seed-1.toml"
     run = finished_comparison / "c/runs/random_population.rate=0.6-seed-1/experiment.toml"
     assert experiment.read_text() == run.read_text()

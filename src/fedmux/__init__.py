@@ -11,12 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedmux import trackers
     from fedmux.aggregation import Aggregator, Average, LocalRule, Unbiased, Updates
     from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
     from fedmux.allocation.optimal import optimal_probabilities
     from fedmux.data import Dataset
     from fedmux.errors import FedmuxError
     from fedmux.experiment import Experiment
+    from fedmux.frames import Frames, load
     from fedmux.methods import Method, register
     from fedmux.population import Population
     from fedmux.record import Run
@@ -39,6 +41,8 @@ _HOME = {
     "Dataset": "data",
     "FedmuxError": "errors",
     "Experiment": "experiment",
+    "Frames": "frames",
+    "load": "frames",
     "Method": "methods",
     "register": "methods",
     "Population": "population",
@@ -56,6 +60,7 @@ __all__ = [
     "Experiment",
     "FedmuxError",
     "Fixed",
+    "Frames",
     "LocalRule",
     "Method",
     "Plan",
@@ -66,14 +71,18 @@ __all__ = [
     "Signals",
     "Unbiased",
     "Updates",
+    "load",
     "optimal_probabilities",
     "register",
     "resume",
     "run",
+    "trackers",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "trackers":  # a module, not a name in one
+        return importlib.import_module("fedmux.trackers")
     if name not in _HOME:
         raise AttributeError(f"module 'fedmux' has no attribute {name!r}")
     return getattr(importlib.import_module(f"fedmux.{_HOME[name]}"), name)

@@ -5,13 +5,16 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group
+from rich.live import Live
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from fedmux.explain import Explanation
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 # Names and labels are the user's: no markup in them. What goes to a file has room for a whole table.
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
 progress_console = Console(stderr=True, highlight=False, markup=False)
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+BAR = 16  # characters
 
 
 def _bar(counted: str, live: bool) -> Progress:
@@ -35,33 +42,123 @@ def _bar(counted: str, live: bool) -> Progress:
 
 
 class RoundProgress:
-    """Observer of a run: a bar on a terminal, a line now and then elsewhere."""
+    """Observer of a run: a table that changes on a terminal, a line now and then elsewhere.
+
+    A round only leaves its figures here; they are drawn four times a second, however short the rounds are.
+    """
 
     def __init__(self, rounds: int, done: int = 0, quiet: bool = False) -> None:
-        self.quiet, self.rounds = quiet, rounds
+        self.quiet, self.rounds, self.done = quiet, rounds, done
         self.live = not quiet and progress_console.is_terminal
-        self.bar = _bar("round", self.live)
-        self.id = self.bar.add_task("", total=rounds, completed=done)
-        self.accuracy = ""
+        self.screen = Live(self, console=progress_console, refresh_per_second=4)
+        self.curves: dict[str, list[float]] = {}  # accuracies of each task so far
+        self.metrics: dict[str, Any] = {"tasks": {}}  # of the last round
+        self.began: tuple[float, int] | None = None  # when the first round came, and which
+        self.bar = "#-" if progress_console.options.ascii_only else "━─"
+        self.over = False
         self.said = 0.0
 
     def __enter__(self) -> "RoundProgress":
-        self.bar.start()
+        if self.live:
+            self.screen.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.bar.stop()
+        self.over = True  # one line is left of it
+        self.screen.stop()
 
     def __call__(self, metrics: dict[str, Any]) -> None:
-        number = metrics["round"]
-        if "accuracy" in metrics:
-            scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
-            self.accuracy = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
-        self.bar.update(self.id, completed=number, description=self.accuracy)
         now = time.monotonic()
-        if not self.live and not self.quiet and (number == self.rounds or now - self.said > 5):
+        self.began = self.began or (now, metrics["round"])
+        self.metrics, self.done = metrics, metrics["round"]
+        for name, values in metrics["tasks"].items():
+            if "accuracy" in values:
+                self.curves.setdefault(name, []).append(values["accuracy"])
+        if not self.live and not self.quiet and (self.done == self.rounds or now - self.said > 5):
             self.said = now
-            progress_console.print(f"round {number}/{self.rounds}  {self.accuracy}")
+            progress_console.print(f"round {self.done}/{self.rounds}  {self._accuracies()}")
+
+    def __rich__(self) -> Group:
+        if self.over or not self.metrics["tasks"]:
+            return Group(self._line())
+        return Group(self._line(), self._tasks())
+
+    def _accuracies(self) -> str:
+        return "  ".join(f"{name} {curve[-1]:.1%}" for name, curve in self.curves.items())
+
+    def _line(self) -> Text:
+        """How far it is, how fast, how long it will take, and who is there."""
+        full = BAR * min(self.done, self.rounds) // self.rounds
+        said = self._pace()
+        if not self.over:
+            said += [f"{self.metrics[key]} {key}" for key in ("clients", "dropped") if key in self.metrics]
+        return Text.assemble(
+            f"round {self.done}/{self.rounds}  ",
+            (self.bar[0] * full, "bar.complete"),
+            (self.bar[1] * (BAR - full), "bar.back"),
+            f"  {', '.join(said)}",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    def _pace(self) -> list[str]:
+        if self.began is None or self.done == self.began[1]:
+            return []
+        seconds = time.monotonic() - self.began[0]
+        rate = (self.done - self.began[1]) / max(seconds, 1e-9)
+        if self.over:
+            return [_clock(seconds)]
+        pace = f"{rate:.1f} rounds/s" if rate >= 1 else f"{1 / rate:.1f} s/round"
+        return [pace, f"{_clock((self.rounds - self.done) / rate)} left"]
+
+    def _tasks(self) -> Table:
+        """What each task has come to, and how much of the round went into it."""
+        table = Table(
+            Column("task", no_wrap=True, max_width=20),
+            *(
+                Column(head, justify="right", no_wrap=True)
+                for head in ("accuracy", "change", "jobs", "uploads")
+            ),
+            Column("over rounds"),  # the one to give way on a narrow terminal
+            box=None,
+            padding=(0, 2, 0, 0),
+        )
+        for name, values in self.metrics["tasks"].items():
+            curve = self.curves.get(name, [])
+            now = f"{curve[-1]:.1%}" if curve else "-"
+            change = f"{100 * (curve[-1] - curve[-2]):+.1f}" if len(curve) > 1 else ""
+            work = (str(values.get(key, "")) for key in ("jobs", "uploads"))
+            table.add_row(Text(name), now, change, *work, Sparkline(curve))
+        return table
+
+
+class Sparkline:
+    """A curve in one line of blocks, from its lowest value to its highest; as many as there is room for."""
+
+    def __init__(self, values: Sequence[float], most: int = 40) -> None:
+        self.values, self.most = values, most
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        marks = "_.-=+*#@" if options.ascii_only else BLOCKS
+        yield Text(self.drawn(min(self.most, options.max_width), marks))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, min(self.most, options.max_width))
+
+    def drawn(self, width: int, marks: str) -> str:
+        count = len(self.values)
+        points = min(width, count)
+        seen = [self.values[(i + 1) * count // points - 1] for i in range(points)]  # the last one always
+        low, high = min(seen, default=0.0), max(seen, default=0.0)
+        step = (high - low) / (len(marks) - 1) or 1.0
+        return "".join(marks[round((value - low) / step)] for value in seen)
+
+
+def _clock(seconds: float) -> str:
+    """0:07, 12:30 or 3:05:00."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class ComparisonProgress:

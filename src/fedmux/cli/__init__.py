@@ -14,6 +14,8 @@ import typer
 
 from fedmux.cli.flower import flower_app
 from fedmux.cli.options import Device, File, Folder, Json, Overrides, Quiet, Workers, finish, notice
+from fedmux.cli.report import report
+from fedmux.cli.ui import ui
 from fedmux.errors import FedmuxError, Interrupted
 
 if TYPE_CHECKING:
@@ -28,6 +30,11 @@ app = typer.Typer(
     suggest_commands=False,  # click suggests them too
 )
 app.add_typer(flower_app, name="flower")
+app.command()(report)
+app.command()(ui)
+Log = Annotated[
+    str, typer.Option("--log", metavar="NAMES", help="Also log to tensorboard, mlflow, csv, wandb; commas.")
+]
 data_app = typer.Typer(help="Data sets: which are here, and how to get them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
@@ -70,6 +77,7 @@ def run(
     device: Device = None,
     workers: Workers = None,
     overrides: Overrides = None,
+    log: Log = "",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -77,11 +85,13 @@ def run(
     from fedmux.experiment import Experiment
     from fedmux.session import default_folder, run
     from fedmux.terminal import RoundProgress
+    from fedmux.trackers import by_name
 
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
     folder = Path(output or described.output.folder or default_folder(described.name))
-    with RoundProgress(described.rounds, quiet=quiet or as_json) as progress:
-        finished = run(described, folder, observers=[progress], notice=notice)
+    shown = RoundProgress(described.rounds, quiet=quiet or as_json)
+    with by_name(log, folder) as trackers, shown as progress:
+        finished = run(described, folder, observers=[progress, *trackers], notice=notice)
     finish(finished, quiet, as_json)
 
 
@@ -91,6 +101,7 @@ def resume(
     parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: what fits.")] = 0,
     device: Device = None,
     workers: Workers = None,
+    log: Log = "",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -100,6 +111,8 @@ def resume(
 
         if device or workers:
             raise FedmuxError("--device and --workers are for a run; a comparison keeps its own")
+        if log:
+            raise FedmuxError("--log is for a run; name one of the comparison's runs, in its folder runs")
         _alone()
         _compare(Comparison.open(folder), parallel, quiet, as_json)
         return
@@ -108,16 +121,18 @@ def resume(
     from fedmux.session import resume
     from fedmux.team import from_environment
     from fedmux.terminal import RoundProgress
+    from fedmux.trackers import by_name
 
-    if from_environment():  # perhaps on a machine without the folder
-        finish(resume(folder, execution=_execution(device, workers), notice=notice), quiet, as_json)
-        return
-    run = Run(folder)
-    if not run.finished:
-        rounds = Experiment.read(folder / "experiment.toml").rounds
-        with RoundProgress(rounds, max(0, len(run.metrics) - 1), quiet=quiet or as_json) as progress:
-            given = _execution(device, workers)
-            run = resume(folder, execution=given, observers=[progress], notice=notice)
+    given = _execution(device, workers)
+    with by_name(log, folder) as trackers:
+        if from_environment():  # perhaps on a machine without the folder
+            finish(resume(folder, execution=given, observers=trackers, notice=notice), quiet, as_json)
+            return
+        run = Run(folder)
+        if not run.finished:
+            rounds = Experiment.read(folder / "experiment.toml").rounds
+            with RoundProgress(rounds, max(0, len(run.metrics) - 1), quiet=quiet or as_json) as progress:
+                run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)
     finish(run, quiet, as_json)
 
 
@@ -387,6 +402,8 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
     elif rows and not quiet:
         from fedmux.record import Run
         from fedmux.report.charts import method_accuracy, save
+        from fedmux.report.history import find
+        from fedmux.report.page import write
         from fedmux.terminal import comparison_table, output
 
         curves: dict[str, list[Any]] = {}
@@ -394,10 +411,11 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
             if comparison.finished(cell):
                 curves.setdefault(cell.label, []).append(Run(comparison.folder(cell)).metrics)
         name = str(comparison.design.table.get("name", "comparison"))
-        picture = comparison.path / "accuracy.png"
+        picture, page = comparison.path / "accuracy.png", comparison.path / "report.html"
         save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
         output.print(comparison_table(rows, name))
-        typer.echo(f"comparison: {comparison.path}\npicture:    {picture}")
+        write(find([comparison.path]), page, name)
+        typer.echo(f"comparison: {comparison.path}\npicture:    {picture}\nreport:     {page}")
     if failures:
         raise FedmuxError("\n".join(failures))
 

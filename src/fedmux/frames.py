@@ -1,0 +1,160 @@
+"""A run folder, or a comparison's, as pandas frames. Each is made when it is first asked for."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmux.errors import FedmuxError
+from fedmux.population import Population
+from fedmux.record import ALLOCATION, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Frames:
+    """What runs left behind, finished or not: `metrics`, `rounds`, `allocation`, `clients` as frames.
+
+    Over a comparison every frame begins with the columns `method`, `seed` and `run`; `summary` and `table`
+    are dictionaries by run.
+    """
+
+    def __init__(self, runs: Mapping[str, Run], labels: Mapping[str, tuple[str, int]] | None = None) -> None:
+        self._runs, self._labels = runs, labels
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """A row for each round and task: accuracy, loss, jobs, uploads and the other costs."""
+        return self._over_runs(_metrics)
+
+    @cached_property
+    def rounds(self) -> "pd.DataFrame":
+        """A row for each round: accuracy over tasks, seconds, seconds by phase, clients, dropped jobs."""
+        return self._over_runs(_rounds)
+
+    @cached_property
+    def allocation(self) -> "pd.DataFrame":
+        """A row for each job that was drawn: round, client, task, count, probability, weight."""
+        return self._over_runs(_allocation)
+
+    @cached_property
+    def clients(self) -> "pd.DataFrame":
+        """A row for each client and task: processors, points, whether it can train the task."""
+        return self._over_runs(_clients)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the run ended with, empty before; of a comparison those that are finished, by run."""
+        found = {name: run.summary for name, run in self._runs.items() if run.finished}
+        return found if self._labels is not None else next(iter(found.values()), {})
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The whole configuration; of a comparison by run."""
+        found = {name: run.table for name, run in self._runs.items()}
+        return found if self._labels is not None else next(iter(found.values()))
+
+    def _over_runs(self, make: "Callable[[Run], pd.DataFrame]") -> "pd.DataFrame":
+        import pandas as pd
+
+        if self._labels is None:
+            return make(next(iter(self._runs.values())))
+        parts = []
+        for name, run in self._runs.items():
+            method, seed = self._labels[name]
+            part = make(run)
+            part.insert(0, "method", method)
+            part.insert(1, "seed", seed)
+            part.insert(2, "run", name)
+            parts.append(part)
+        return pd.concat(parts, ignore_index=True)
+
+
+def load(folder: str | Path) -> Frames:
+    """The frames of a run folder or of a comparison's; runs that have not begun are left out."""
+    path = Path(folder)
+    if not (path / "comparison.toml").exists():
+        return Frames({path.name: Run(path)})
+    from fedmux.comparison import Comparison
+
+    comparison = Comparison.open(path)
+    begun = {cell.name: cell for cell in comparison.cells if Run.is_at(comparison.folder(cell))}
+    if not begun:
+        raise FedmuxError(f"{path}: none of its runs has begun; `fedmux resume {path}` begins them")
+    return Frames(
+        {name: Run(comparison.folder(cell)) for name, cell in begun.items()},
+        {name: (cell.label, cell.seed) for name, cell in begun.items()},
+    )
+
+
+def _tasks(run: Run) -> list[str]:
+    return [task["name"] for task in run.table["task"]]
+
+
+def _metrics(run: Run) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = [
+        {"round": entry["round"], "task": name, **_flat(values)}
+        for entry in run.metrics
+        for name, values in entry["tasks"].items()
+    ]
+    return pd.DataFrame(rows, columns=_columns(rows, ["round", "task", "accuracy", "loss"]))
+
+
+def _rounds(run: Run) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = []
+    for entry in run.metrics:
+        accuracy = {f"{key}_accuracy": value for key, value in entry.get("accuracy", {}).items()}
+        phases = {f"{key}_seconds": value for key, value in entry.get("phases", {}).items()}
+        counts = {key: value for key, value in entry.items() if isinstance(value, int | float)}
+        if "failures" in entry:
+            counts["failures"] = len(entry["failures"])
+        rows.append({**counts, **accuracy, **phases})
+    first = ["round", "mean_accuracy", "minimum_accuracy", "variance_accuracy", "cosine_accuracy", "seconds"]
+    return pd.DataFrame(rows, columns=_columns(rows, first))
+
+
+def _allocation(run: Run) -> "pd.DataFrame":
+    import pandas as pd
+
+    begun = (run.path / "allocation.bin").exists()
+    jobs = run.allocation if begun else np.empty(0, ALLOCATION)
+    whole = {name: jobs[name].astype(np.int64) for name in ("round", "client", "task", "count")}
+    whole["task"] = np.array(_tasks(run), object)[jobs["task"]]
+    return pd.DataFrame({**whole, "probability": jobs["probability"], "weight": jobs["weight"]})
+
+
+def _clients(run: Run) -> "pd.DataFrame":
+    import pandas as pd
+
+    with np.load(run.path / "population.npz") as arrays:
+        people = Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
+    shape = people.sizes.shape
+    return pd.DataFrame(
+        {
+            "client": np.repeat(np.arange(shape[0]), shape[1]),
+            "task": np.tile(np.array(_tasks(run), object), shape[0]),
+            "processors": np.repeat(people.capacity, shape[1]),
+            "points": people.sizes.ravel(),
+            "available": people.available.ravel(),
+        }
+    )
+
+
+def _columns(rows: list[dict[str, Any]], first: list[str]) -> list[str]:
+    """The first ones always, then all others in the order in which they come up."""
+    return list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """`clients: {mean: ...}` as `clients_mean`."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= {f"{key}_{k}": v for k, v in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
