@@ -48,3 +48,42 @@ def test_the_first_to_answer_count_and_a_straggler_is_left_in_peace(tmp_path: Pa
     assert 0 < moved <= 0.0101 * jobs["weight"].sum()
     assert finished.summary["privacy"]["one"]["releases"] == 2
     assert not federation.leftovers()
+
+
+LYING = """
+import torch
+
+from fedmux.flower import client
+
+own_forward, own_identity = client.forward, client.identity
+
+
+def forward(task, model, x, y):
+    values = own_forward(task, model, x, y)
+    return values * float("nan") if len(task.offsets) == 2 else values  # client 0
+
+
+client.forward = forward
+client.identity = lambda context: own_identity(context) * (1000 if own_identity(context) == "2" else 1)
+app = client.client_app()
+"""
+
+
+def test_reports_and_hellos_that_cannot_be_are_refused_and_the_others_train(tmp_path: Path) -> None:
+    """Client 0 reports a loss that is no number, client 2 says a name without end."""
+    file, output = (
+        experiment(tmp_path / "experiment.toml", clients=3, rounds=1, method="mmfl-lvr"),
+        tmp_path / "run",
+    )
+    nodes = [f"partition-id={number}" for number in range(3)]
+    with Federation(tmp_path / "federation", nodes, secure=False) as federation:
+        run = federation.run(app(tmp_path / "app", LYING), config(file, output, 2))
+        wait_for(lambda: run.poll() is not None, "the end of the run")
+    finished = fedmux.Run(output)
+    assert finished.finished, run_log(federation)[-3000:]
+    assert [(f["client"], f["phase"], f["kind"]) for f in finished.metrics[1]["failures"]] == [
+        ("0", "query.signals", "not-finite")
+    ]
+    assert set(finished.allocation["client"].tolist()) <= {1}
+    assert "its id is not a short text" in run_log(federation)
+    assert not federation.leftovers()

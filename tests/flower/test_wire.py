@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from torch import nn
 
 from fedmux.flat import Model
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.tasks import FlowerTask, How
-from fedmux.flower.wire import Job, jobs, refusal
+from fedmux.flower.wire import Hello, Job, jobs, refusal, scalars
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd
 
@@ -84,3 +84,43 @@ def test_a_job_and_its_privacy_arrive_as_they_were_sent() -> None:
     back = jobs(content)["a"]
     assert replace(back, model=MODEL) == job and torch.equal(back.model.parameters, MODEL.parameters)
     assert jobs(content)["b"].privacy is None
+
+
+def test_a_hello_arrives_or_is_refused_with_a_reason() -> None:
+    content = RecordDict()
+    said = Hello("ward-a", 2, {"digits": 12, "clothes": 0})
+    said.put(content)
+    assert Hello.read(content) == said
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({}, "id"),
+        ({"client": 7}, "id"),
+        ({"client": "x" * 1000}, "id"),
+        ({"client": "a", "processors": -1}, "processors"),
+        ({"client": "a", "processors": 10**9}, "processors"),
+        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [1, 2]}, "belong together"),
+        ({"client": "a", "processors": 1, "tasks": "t", "sizes": [1]}, "belong together"),
+        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [-5]}, "points"),
+        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [2.5]}, "points"),
+    ],
+)
+def test_a_hello_that_cannot_be_is_refused(record, reason) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Hello.read(RecordDict({"hello": ConfigRecord(record)} if record else {}))
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({"loss": 0.5, "norm": 2}, {"loss": 0.5, "norm": 2.0}),
+        ({"loss": 0.5}, None),
+        ({"loss": 0.5, "norm": [1.0, 2.0]}, None),
+        ({}, None),
+    ],
+)
+def test_scalars_are_all_there_or_none(record, found) -> None:
+    content = RecordDict({"signal.a": MetricRecord(record)} if record else {})
+    assert scalars(content, "signal.a", ["loss", "norm"]) == found

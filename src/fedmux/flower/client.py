@@ -14,7 +14,7 @@ from fedmux.experiment import Experiment
 from fedmux.fleet.local import TightLoop
 from fedmux.fleet.simulated import TRAINED_SIGNALS, forward
 from fedmux.flower.tasks import FlowerTask, How, from_experiment
-from fedmux.flower.wire import Job, jobs, read_rule, tensor, vectors
+from fedmux.flower.wire import Hello, Job, jobs, read_rule, tensor, vectors
 from fedmux.tasks.task import Task
 
 
@@ -29,18 +29,8 @@ def client_app(given: Mapping[str, FlowerTask] | None = None) -> ClientApp:
     def hello(message: Message, context: Context) -> Message:
         sizes = {name: task.train(context.node_config) for name, task in tasks_of(context).items()}
         known = {name: len(points[0]) for name, points in sizes.items() if points is not None}
-        content = RecordDict(
-            {
-                "hello": ConfigRecord(
-                    {
-                        "client": identity(context),
-                        "processors": int(context.node_config.get("processors", 1)),
-                        "tasks": list(known),
-                        "sizes": list(known.values()),
-                    }
-                )
-            }
-        )
+        content = RecordDict()
+        Hello(identity(context), int(context.node_config.get("processors", 1)), known).put(content)
         return Message(content, reply_to=message)
 
     @app.query("signals")

@@ -4,6 +4,7 @@ A client is known by its own stable id, never by its node's; the fleet gives eac
 draws go by that number. Every job ends as an update or as a failure with its reason.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
@@ -21,12 +22,29 @@ from fedmux.allocation.plan import Signal
 from fedmux.flat import Model
 from fedmux.fleet import Failure, Scores, Stale
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
-from fedmux.flower.wire import EVALUATE, HELLO, SIGNALS, TRAIN, Job, put_rule, refusal, tensor, vectors
+from fedmux.flower.wire import (
+    EVALUATE,
+    HELLO,
+    SIGNALS,
+    TRAIN,
+    Hello,
+    Job,
+    put_rule,
+    refusal,
+    scalars,
+    tensor,
+    vectors,
+)
 from fedmux.population import Bools, Floats, Population
 from fedmux.tasks.task import Task
 
 POLL = 0.3  # seconds between looks for replies
 MOST_REST = 16  # rounds
+REPORTS = {
+    "loss": {"loss"},
+    "norm": TRAINED_SIGNALS,
+    "beta": {"projection"},
+}  # scalars: signals that want them
 KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # of Flower's error codes; the others: the app raised
 
 
@@ -75,7 +93,9 @@ class FlowerFleet:
 
     def meet(self) -> Population:
         """Ask nodes that are new for who they are; the clients whose nodes are there and free now."""
-        present = set(self.grid.get_node_ids()) - self._replaced
+        online = set(self.grid.get_node_ids())
+        self._replaced &= online  # one that goes and comes back is asked again
+        present = online - self._replaced
         self.nodes = {node: number for node, number in self.nodes.items() if node in present}
         new = {node: RecordDict() for node in present if node not in self.nodes}
         for node, reply in self._ask(HELLO, new):
@@ -103,8 +123,13 @@ class FlowerFleet:
         return {node for node, _ in self._busy.values()}
 
     def _greet(self, node: int, reply: RecordDict) -> None:
-        hello: dict[str, Any] = dict(reply.config_records["hello"])
-        name = str(hello["client"])
+        try:
+            hello = Hello.read(reply)
+        except ValueError as error:
+            self._replaced.add(node)
+            self._fail_all(node, RecordDict(), HELLO, "missing", f"node {node}: {error}")
+            return
+        name = hello.client
         if name not in self.numbers:
             if len(self.numbers) == len(self.population.capacity):
                 self._replaced.add(node)
@@ -120,9 +145,8 @@ class FlowerFleet:
         self.nodes = {other: its for other, its in self.nodes.items() if other not in before}
         people = self.population
         capacity, sizes, eligible = people.capacity.copy(), people.sizes.copy(), people.eligible.copy()
-        held = dict(zip(hello["tasks"], hello["sizes"]))
-        capacity[number] = hello["processors"]
-        sizes[number] = [int(held.get(task.name, 0)) for task in self.tasks]
+        capacity[number] = hello.processors
+        sizes[number] = [hello.sizes.get(task.name, 0) for task in self.tasks]
         eligible[number] = sizes[number] > 0
         self.population = Population(capacity, sizes, eligible)
         self.nodes[node] = number
@@ -130,7 +154,12 @@ class FlowerFleet:
     def _number(self, name: str) -> int:
         """An id that is a number of the fleet stays it, so that a federation can equal a simulation."""
         taken = set(self.numbers.values())
-        if name.isdigit() and int(name) < len(self.population.capacity) and int(name) not in taken:
+        if (
+            name.isascii()
+            and name.isdigit()
+            and int(name) < len(self.population.capacity)
+            and int(name) not in taken
+        ):
             return int(name)
         return next(number for number in range(len(self.population.capacity)) if number not in taken)
 
@@ -152,8 +181,9 @@ class FlowerFleet:
                     last = stale(s, np.array([client]))[0]
                     content[f"stale.{self.tasks[s].name}"] = vectors(update=last)
         told, answered = np.full((3, *asked.shape), np.nan), np.zeros_like(asked)
-        for client, s, report in self._reports(SIGNALS, contents, "signal"):
-            told[:, client, s] = [report.get(key, np.nan) for key in ("loss", "norm", "beta")]
+        wanted = [key for key, own in REPORTS.items() if own & set(needs)]
+        for client, s, report in self._reports(SIGNALS, contents, "signal", wanted):
+            told[:, client, s] = [report.get(key, np.nan) for key in REPORTS]
             answered[client, s] = True
         return Signals(
             told[0] if "loss" in needs else None,
@@ -238,7 +268,7 @@ class FlowerFleet:
             for s in np.flatnonzero(available[client]).tolist():
                 self._put(contents.setdefault(node, RecordDict()), s, models[s], client, 0)
         scores = np.full(available.shape, np.nan)
-        for client, s, report in self._reports(EVALUATE, contents, "score"):
+        for client, s, report in self._reports(EVALUATE, contents, "score", ["score"]):
             scores[client, s] = report["score"]
         return scores
 
@@ -260,13 +290,21 @@ class FlowerFleet:
         )
 
     def _reports(
-        self, kind: str, contents: Mapping[int, RecordDict], key: str
-    ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Scalars of each client and task that answered."""
+        self, kind: str, contents: Mapping[int, RecordDict], key: str, wanted: list[str]
+    ) -> Iterator[tuple[int, int, dict[str, float]]]:
+        """The wanted scalars of each client and task that was asked and answered with sound ones."""
         for node, reply in self._ask(kind, contents):
+            client = self.nodes[node]
             for s, task in enumerate(self.tasks):
-                if (record := reply.metric_records.get(f"{key}.{task.name}")) is not None:
-                    yield self.nodes[node], s, dict(record)
+                if f"job.{task.name}" not in contents[node].config_records:
+                    continue
+                report = scalars(reply, f"{key}.{task.name}", wanted)
+                if report is None:
+                    self._fail(client, s, kind, "missing", f"no {' and '.join(wanted)} in the reply")
+                elif not all(math.isfinite(value) for value in report.values()) or report.get("norm", 0) < 0:
+                    self._fail(client, s, kind, "not-finite", f"not sound: {report}")
+                else:
+                    yield client, s, report
 
     def _ask(self, kind: str, contents: Mapping[int, RecordDict]) -> Generator[tuple[int, RecordDict]]:
         """Replies as they come; each node that does not answer in time is a failure with a reason.

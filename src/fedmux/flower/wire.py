@@ -26,6 +26,7 @@ from fedmux.flat import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd, Task
 
+LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is not believed
 HELLO, SIGNALS, TRAIN, EVALUATE = "query.hello", "query.signals", "train.multi", "evaluate.multi"
 
 
@@ -35,6 +36,45 @@ def vectors(**tensors: Tensor) -> ArrayRecord:
 
 def tensor(record: ArrayRecord, name: str) -> Tensor:
     return torch.from_numpy(np.array(record[name].numpy()))
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who a client is and what it has."""
+
+    client: str
+    processors: int
+    sizes: dict[str, int]  # points of each task
+
+    def put(self, content: RecordDict) -> None:
+        tasks, sizes = list(self.sizes), list(self.sizes.values())
+        known = {"client": self.client, "processors": self.processors, "tasks": tasks, "sizes": sizes}
+        content["hello"] = ConfigRecord(known)  # type: ignore[arg-type]
+
+    @classmethod
+    def read(cls, content: RecordDict) -> "Hello":
+        """ValueError if it cannot be what a client says of itself."""
+        record: dict[str, Any] = dict(content.config_records.get("hello") or {})
+        client, processors = record.get("client"), record.get("processors")
+        tasks, sizes = record.get("tasks"), record.get("sizes")
+        if not isinstance(client, str) or not 0 < len(client) <= LONGEST_ID:
+            raise ValueError("its id is not a short text")
+        if not isinstance(processors, int) or not 0 <= processors <= MOST_PROCESSORS:
+            raise ValueError(f"processors = {processors} is not a number from 0 to {MOST_PROCESSORS}")
+        if not isinstance(tasks, list) or not isinstance(sizes, list) or len(tasks) != len(sizes):
+            raise ValueError("tasks and sizes do not belong together")
+        if not all(isinstance(size, int) and 0 <= size <= MOST_POINTS for size in sizes):
+            raise ValueError(f"a number of points is not from 0 to {MOST_POINTS}")
+        return cls(client, processors, dict(zip(map(str, tasks), sizes)))
+
+
+def scalars(content: RecordDict, name: str, wanted: list[str]) -> dict[str, float] | None:
+    """Numbers of a report; None if one is missing or is no number."""
+    record: dict[str, Any] = dict(content.metric_records.get(name) or {})
+    values = {key: record.get(key) for key in wanted}
+    if not all(isinstance(value, int | float) for value in values.values()):
+        return None
+    return {key: float(value) for key, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
