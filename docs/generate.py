@@ -15,6 +15,7 @@ from fedmux import experiment as schema
 from fedmux.data.partition import Partition
 from fedmux.data.sizes import TwoLevels
 from fedmux.methods import Method, registry
+from fedmux.privacy import Privacy
 from fedmux.recruitment.bids import BidLaw
 from fedmux.tasks.registry import MODULES
 
@@ -60,6 +61,8 @@ EXAMPLES = {
     "departures": "mean_wait = 20.0",
     "absence": 'kind = "cycle"\npresent = [0.3, 0.9]\nperiod = 24',
     "dropout": 'rate = [0.0, 0.4]\ncorrection = "known"',
+    "stragglers": 'over_selection = 1.3\ncorrection = "estimated"\nspread = 0.5',
+    "privacy": "{clip = 1.0, noise = 2.0}",
     "recruitment": 'mechanism = "max-min-fair"\nbudget = 30\nbids = {kind = "uniform"}',
     "compare": 'methods = ["full", {name = "random", participation = "clients", label = "by client"}]\n'
     'seeds = [0, 1, 2]\nbaseline = "full"',
@@ -141,6 +144,7 @@ def page() -> str:
     add("task", schema.TaskSettings, heading="## `[[{}]]`", start="[[{}]]\n")
     parts += [MODELS, models()]
     add("learning_rate", schema.LearningRate, heading="### `{}` of a task", start="{} = ")
+    add("privacy", Privacy, heading="### `{}` of a task", start="{} = ")
     parts.append("## `partition` of a task")
     for kind in get_args(get_args(Partition)[0]):
         name = kind.model_fields["kind"].default
@@ -154,6 +158,7 @@ def page() -> str:
     add("departures", dynamics.Process, "The same keys as `[arrivals]`, for clients that leave.")
     add("absence", dynamics.Absence)
     add("dropout", dynamics.Dropout)
+    add("stragglers", dynamics.Stragglers)
     add("recruitment", schema.RecruitmentSettings)
     for law in get_args(get_args(BidLaw)[0]):
         name = law.model_fields["kind"].default

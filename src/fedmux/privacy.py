@@ -9,8 +9,10 @@ import math
 
 import torch
 from numpy.random import Generator
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
+
+LEAST_NOISE = 1e-6
 
 
 class Privacy(BaseModel):
@@ -27,6 +29,14 @@ class Privacy(BaseModel):
         allow_inf_nan=False,
         description="standard deviation of Gaussian noise on each entry, in units of `clip`",
     )
+
+    @field_validator("noise")
+    @classmethod
+    def _not_vanishing(cls, value: float) -> float:
+        if 0 < value < LEAST_NOISE:
+            raise ValueError(f"should be 0, or at least {LEAST_NOISE:g}")
+        return value
+
     delta: float = Field(1e-5, gt=0, lt=1, description="of the (epsilon, delta) that the summary states")
 
     def clipped(self, updates: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ ALLOCATION = np.dtype(
 )
 
 
-CLIENTS = "clients.json"
+CLIENTS, POPULATION = "clients.json", "population.npz"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 # What there is before a run has begun: a folder with nothing else may be begun in again.
-BEFOREHAND = ("lock", "checkpoints", "environment.json")
+BEFOREHAND = ("lock", "checkpoints", "environment.json", CLIENTS)
 
 
 class RunFolder:

@@ -27,7 +27,7 @@ from fedmux.fleet.engine import Engine, find_device
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream
-from fedmux.record import ALLOCATION, Checkpoint, Run, RunFolder
+from fedmux.record import ALLOCATION, POPULATION, Checkpoint, Run, RunFolder
 from fedmux.summary import across_tasks, client_distribution, distribution, summarise
 from fedmux.team import ALONE, Team, from_environment
 
@@ -69,7 +69,7 @@ class Training:
         self.phases: dict[str, float] = {}
         self.stopped = False
         if record:
-            setting.save(record.path / "population.npz")
+            setting.save(record.path / POPULATION)
 
     def _simulated(self, setting: Setting) -> Fleet:
         engine = engine_of(self.experiment, self.team)
@@ -118,14 +118,14 @@ class Training:
             self._record(metrics, jobs)
             stop = self.team.any(interrupted())
             if stop or self.rounds % self.experiment.output.checkpoint_every == 0:
-                self._save()
+                self.save()
             if stop and self.rounds < self.experiment.rounds:
                 where = self.record.path if self.record else "RUN"
                 raise Interrupted(
                     f"stopped after round {self.rounds} of {self.experiment.rounds}; "
                     f"`fedmux resume {where}` continues"
                 )
-        self._save()
+        self.save()
         if self.record:
             self.record.finish(
                 {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
@@ -157,6 +157,7 @@ class Training:
         if signals.silent is not None:  # gone by now, so not to be drawn
             self.population = replace(self.population, eligible=self.population.eligible & ~signals.silent)
             reported = reported & ~signals.silent
+            self.aggregator.prepare(replace(state, population=self.population), self.models)
         state = replace(
             state,
             population=self.population,
@@ -297,7 +298,7 @@ class Training:
             rows = assignment.task == s
             uploads = int(rows.sum())
             asked = self.population.sizes[reported[:, s], s]
-            drawn_only = ~reported[assignment.client[rows], s]
+            drawn_only = ~(reported[assignment.client[rows], s] & self.fleet.keeps_updates)
             drawn = self.population.sizes[assignment.client[rows][drawn_only], s]
             work[task.name] = {
                 "jobs": int(assignment.count[rows].sum()),
@@ -351,7 +352,7 @@ class Training:
         for observer in self.observers:
             observer(metrics)
 
-    def _save(self) -> None:
+    def save(self) -> None:
         tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
         if self.record is None:  # only the aggregator's state is divided
             return

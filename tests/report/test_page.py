@@ -106,6 +106,22 @@ def test_broken_folders_are_listed_and_harm_nothing(runs: Path, tmp_path: Path) 
     assert len(json.loads(page.scripts[0])["specs"]) > 5
 
 
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"accuracy": 3},
+        {"accuracy": {"mean": "x"}, "tasks": {}},
+        {"accuracy": {"mean": 0.5}},
+        {"accuracy": {"mean": 0.5, "minimum": None}, "tasks": {"a": {}}, "rounds": 0},
+        {"tasks": []},
+    ],
+)
+def test_summaries_that_make_no_sense_harm_nothing(tmp_path: Path, summary: dict) -> None:
+    run = fedmux.run(fedmux.Experiment(**table(rounds=1)), tmp_path / "run")
+    (run.path / "summary.json").write_text(json.dumps(summary))
+    assert "small" in Page(report(find([run.path]), "One")).text
+
+
 def test_the_command_writes_the_page_and_the_pictures(runs: Path, tmp_path: Path) -> None:
     pages, pictures = tmp_path / "a.html", tmp_path / "pictures"
     done = CliRunner().invoke(app, ["report", str(runs / "full-0"), "-o", str(pages), "--png", str(pictures)])

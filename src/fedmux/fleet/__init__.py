@@ -45,6 +45,7 @@ class Fleet(Protocol):
     owned: Bools  # N x S: pairs whose work and state belong to this process
     notices: list[str]  # what a person should know, told and cleared after each round
     failures: list[Failure]  # recorded and cleared after each round
+    keeps_updates: bool  # whether a client that trained for its signal need not train again
 
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale

@@ -53,6 +53,8 @@ class ClientScores(NamedTuple):
 class SimulatedFleet:
     """`sticky` keeps a client's jobs with the process that owns it; otherwise the longest jobs go first."""
 
+    keeps_updates = True
+
     def __init__(
         self,
         tasks: list[Task],

@@ -246,7 +246,7 @@ def _node_key(path: Path) -> None:
 
 
 def _certificates(folder: Path) -> None:
-    """A certificate authority of one day's life, and a certificate for this machine's loopback."""
+    """A certificate authority of a month's life, and a certificate for this machine's loopback."""
     pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
     ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedmux local federation")])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedmux.aggregation import LocalRule, Updates
@@ -40,6 +40,8 @@ from fedmux.tasks.task import Task
 
 POLL = 0.3  # seconds between looks for replies
 MOST_REST = 16  # rounds
+LARGEST_SCALAR = 1e12  # of a loss or a score
+LONGEST_REASON = 300  # characters
 REPORTS = {
     "loss": {"loss"},
     "norm": TRAINED_SIGNALS,
@@ -49,6 +51,8 @@ KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # of Flower's error codes;
 
 
 class FlowerFleet:
+    keeps_updates = False
+
     def __init__(
         self,
         grid: Grid,
@@ -58,11 +62,12 @@ class FlowerFleet:
         deadline: float = 300.0,
         largest_norm: float = 1e6,
         known: Mapping[str, int] | None = None,
+        people: Population | None = None,
         remember: Callable[[dict[str, int]], None] = lambda numbers: None,
         failed: Callable[[Failure], None] = lambda failure: None,
     ) -> None:
-        """`known` numbers of clients from before; `remember` is called with all of them when one is new,
-        `failed` with each failure at once."""
+        """`known` numbers of clients from before, and `people`, what they had; `remember` is called with all
+        numbers when one is new, `failed` with each failure at once."""
         self.grid, self.tasks, self.seed = grid, tasks, seed
         self.deadline, self.largest_norm, self.remember, self.failed = (
             deadline,
@@ -83,7 +88,9 @@ class FlowerFleet:
         self._busy: dict[str, tuple[int, float]] = {}  # messages not waited for: node, when they expire
         self._round = -1  # the last one begun
         self._late: dict[int, tuple[int, int]] = {}  # client: times late in a row, the round it sits out to
-        self.population = Population(
+        self._vectors: dict[int, tuple[Model, ArrayRecord]] = {}  # by task: the model as it is sent
+        self._shy: dict[int, tuple[int, int]] = {}  # the same of nodes that did not say who they are
+        self.population = people or Population(
             np.zeros(clients, np.int64), np.zeros((clients, len(tasks)), np.int64), np.zeros_like(self.owned)
         )
         self._scoring = SimulatedFleet(tasks, seed)
@@ -97,9 +104,13 @@ class FlowerFleet:
         self._replaced &= online  # one that goes and comes back is asked again
         present = online - self._replaced
         self.nodes = {node: number for node, number in self.nodes.items() if node in present}
-        new = {node: RecordDict() for node in present if node not in self.nodes}
+        resting = {node for node, (_, until) in self._shy.items() if until > self._round + 1}
+        new = {node: RecordDict() for node in present if node not in self.nodes and node not in resting}
         for node, reply in self._ask(HELLO, new):
             self._greet(node, reply)
+        for node in new:  # one that does not say who it is sits out like one that is late
+            if node not in self.nodes and node not in self._replaced:
+                self._shy[node] = _rest(self._shy.get(node), self._round)
         busy = self._still_busy()
         free = [number for node, number in self.nodes.items() if node not in busy]
         rested = [number for number in free if self._late.get(number, (0, 0))[1] <= self._round + 1]
@@ -141,7 +152,11 @@ class FlowerFleet:
             self.remember(self.numbers)
         number = self.numbers[name]
         before = [other for other, its in self.nodes.items() if its == number]
-        self._replaced.update(before)
+        if before:
+            self._replaced.update(before)
+            self.notices.append(
+                f"client {name} has come as another node; the one before is not asked any more"
+            )
         self.nodes = {other: its for other, its in self.nodes.items() if other not in before}
         people = self.population
         capacity, sizes, eligible = people.capacity.copy(), people.sizes.copy(), people.eligible.copy()
@@ -227,8 +242,15 @@ class FlowerFleet:
         if record is None or not {"update", "buffers"} <= set(record):
             self._fail(client, s, TRAIN, "missing", "no update in the reply")
             return False
-        update, buffers = tensor(record, "update"), tensor(record, "buffers")
-        if refused := refusal(update, buffers, model, self.largest_norm):
+        try:
+            update, buffers = (
+                tensor(record, "update", model.parameters),
+                tensor(record, "buffers", model.buffers),
+            )
+            refused = refusal(update, buffers, model, self.largest_norm)
+        except ValueError as error:
+            refused = "shape", str(error)
+        if refused:
             self._fail(client, s, TRAIN, *refused)
             return False
         self._updates[s, client] = update, buffers
@@ -285,8 +307,10 @@ class FlowerFleet:
     ) -> None:
         task = self.tasks[s]
         rate = float(task.learning_rate(round))
+        if s not in self._vectors or self._vectors[s][0] is not model:  # one copy for all nodes
+            self._vectors[s] = model, vectors(parameters=model.parameters, buffers=model.buffers)
         Job(model, s, client, round, self.seed, rate, task.local, frozenset(wants), task.privacy).put(
-            content, task.name
+            content, task.name, self._vectors[s][1]
         )
 
     def _reports(
@@ -301,10 +325,17 @@ class FlowerFleet:
                 report = scalars(reply, f"{key}.{task.name}", wanted)
                 if report is None:
                     self._fail(client, s, kind, "missing", f"no {' and '.join(wanted)} in the reply")
-                elif not all(math.isfinite(value) for value in report.values()) or report.get("norm", 0) < 0:
+                elif not self._sound(report):
                     self._fail(client, s, kind, "not-finite", f"not sound: {report}")
                 else:
                     yield client, s, report
+
+    def _sound(self, report: dict[str, float]) -> bool:
+        """Finite, and not beyond what updates that are taken can have."""
+        bounds = {"norm": self.largest_norm, "beta": self.largest_norm}
+        if not all(math.isfinite(value) for value in report.values()) or report.get("norm", 0.0) < 0:
+            return False
+        return all(abs(value) <= bounds.get(key, LARGEST_SCALAR) for key, value in report.items())
 
     def _ask(self, kind: str, contents: Mapping[int, RecordDict]) -> Generator[tuple[int, RecordDict]]:
         """Replies as they come; each node that does not answer in time is a failure with a reason.
@@ -317,16 +348,16 @@ class FlowerFleet:
         ]
         sent = zip(self.grid.push_messages(messages), contents) if messages else ()
         waiting = {identifier: node for identifier, node in sent if identifier}
+        arrived: dict[str, Message] = {}
         end = time.monotonic() + self.deadline
         for node in set(contents) - set(waiting.values()):
             self._fail_all(node, contents[node], kind, "unreachable", "the message was not taken")
         try:
             while waiting and time.monotonic() < end:
-                replies = [
-                    (waiting.pop(reply.metadata.reply_to_message_id), reply)
-                    for reply in self.grid.pull_messages(list(waiting))
-                ]
-                for node, reply in replies:
+                for reply in self.grid.pull_messages(list(waiting)):
+                    arrived[reply.metadata.reply_to_message_id] = reply
+                for identifier in list(arrived):
+                    node, reply = waiting.pop(identifier), arrived.pop(identifier)
                     if reply.has_content():
                         self._late.pop(self.nodes.get(node, -1), None)
                         yield node, reply.content
@@ -336,7 +367,7 @@ class FlowerFleet:
                 if waiting:
                     time.sleep(POLL)
         except GeneratorExit:
-            self._busy |= {identifier: (node, end) for identifier, node in waiting.items()}
+            self._busy |= {key: (node, end) for key, node in waiting.items() if key not in arrived}
             for node in waiting.values():
                 self._fail_all(node, contents[node], kind, "slow", "enough others were faster")
             raise
@@ -349,9 +380,9 @@ class FlowerFleet:
 
     def _understand(self, reply: Message) -> tuple[str, str]:
         """The kind and the reason of a reply that is an error; a message that expires comes back as one."""
-        code, lines = reply.error.code, (reply.error.reason or "unknown").strip().splitlines()
+        code, lines = reply.error.code, (reply.error.reason or "").strip().splitlines() or ["unknown"]
         kind = KINDS.get(code, "raised")
-        return kind, self._in_time if kind == "late" else f"error {code}: {lines[0]}"
+        return kind, self._in_time if kind == "late" else f"error {code}: {lines[0][:LONGEST_REASON]}"
 
     def _name(self, client: int) -> str:
         return next(name for name, number in self.numbers.items() if number == client)
@@ -365,11 +396,16 @@ class FlowerFleet:
         if (
             kind == "late" and client is not None
         ):  # sits out 1, 3, 7, 15 rounds: one that hangs costs a deadline
-            times = self._late.get(client, (0, 0))[0] + 1
-            self._late[client] = times, self._round + min(2**times, MOST_REST)
+            self._late[client] = _rest(self._late.get(client), self._round)
 
     def _fail(self, client: int | None, s: int | None, phase: str, kind: str, reason: str) -> None:
         name = "?" if client is None else self._name(client)
         task = "-" if s is None else self.tasks[s].name
         self.failures.append(Failure(name, task, phase, kind, reason))
         self.failed(self.failures[-1])
+
+
+def _rest(before: tuple[int, int] | None, round: int) -> tuple[int, int]:
+    """Times in a row, and the round to sit out to: 1, 3, 7, 15 rounds."""
+    times = (before or (0, 0))[0] + 1
+    return times, round + min(2**times, MOST_REST)

@@ -7,11 +7,12 @@ the `Terms`. An output folder that holds a run is resumed.
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -28,7 +29,7 @@ from fedmux.importing import first_line
 from fedmux.methods import options
 from fedmux.population import Population
 from fedmux.problems import validated
-from fedmux.record import CLIENTS, Run, RunFolder, write_atomically
+from fedmux.record import CLIENTS, POPULATION, Run, RunFolder, write_atomically
 from fedmux.session import to_resume
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training import Observer, Training
@@ -41,10 +42,12 @@ class Terms(BaseModel):
         frozen=True, alias_generator=lambda name: name.replace("_", "-"), populate_by_name=True
     )
 
-    deadline: float = Field(300.0, gt=0, description="seconds that a client has for an answer")
+    deadline: float = Field(300.0, gt=0, le=1e7, description="seconds that a client has for an answer")
     minimum_clients: int = Field(1, ge=1, description="fewer are waited for before each round")
-    wait: float = Field(180.0, ge=0, description="seconds to wait for them")
-    largest_norm: float = Field(1e6, gt=0, description="of an update; longer ones are refused")
+    wait: float = Field(180.0, ge=0, le=1e7, description="seconds to wait for them")
+    largest_norm: float = Field(
+        1e6, gt=0, allow_inf_nan=False, description="of an update; longer ones are refused"
+    )
     metrics_port: int = Field(-1, ge=-1, lt=2**16, description="of /metrics and /health; -1: none, 0: any")
     metrics_host: str = "127.0.0.1"
 
@@ -60,9 +63,18 @@ class Connected(Setting):
 
     meet: Callable[[], Population] = field(kw_only=True)
     fleet: FlowerFleet = field(kw_only=True)
+    file: Path = field(kw_only=True)
 
     def in_round(self, round: int) -> Population:
-        return self.meet()
+        """Who is there; whoever is new is in the record from then on."""
+        before = self.fleet.population
+        now = self.meet()
+        if self.fleet.population is not before:
+            self.keep()
+        return now
+
+    def keep(self) -> None:
+        replace(self, population=self.fleet.population).save(self.file)
 
     @property
     def constant(self) -> bool:
@@ -101,6 +113,11 @@ def serve(
     """Train on real clients; resumes a run that the output folder holds."""
     torch.set_num_threads(1)
     check(experiment)
+    if terms.minimum_clients > experiment.population.clients:
+        raise FedmuxError(
+            f"minimum-clients = {terms.minimum_clients} is more than population.clients = "
+            f"{experiment.population.clients}"
+        )
     tasks = [_task(experiment, given, number) for number in range(len(experiment.tasks))]
     record = _record(experiment, output)
     if record is None:
@@ -147,11 +164,21 @@ def _train(
         experiment.seed,
         terms.deadline,
         terms.largest_norm,
-        known=json.loads(numbers.read_bytes()) if numbers.exists() else {},
+        known=json.loads(numbers.read_bytes()),
+        people=_people(record.path / POPULATION),
         remember=lambda known: write_atomically(numbers, json.dumps(known, indent=1).encode()),
         failed=operator.failure,
     )
-    meet = partial(_gather, fleet, terms, tell)
+    begun: list[Training] = []
+
+    def meet() -> Population:
+        try:
+            return _gather(fleet, terms, tell)
+        except FedmuxError:
+            if begun:
+                begun[0].save()  # between two rounds, so that none is done again
+            raise
+
     method = options(experiment.method)["name"]
     operator.describe(
         experiment=experiment.name, method=method, seed=experiment.seed, rounds=experiment.rounds
@@ -161,10 +188,13 @@ def _train(
     presence = Presence(
         clients, [task.name for task in tasks], experiment.seed, clients, [], None, None, None
     )
-    setting = Connected(fleet.population, tasks, [], presence, meet=meet, fleet=fleet)
+    setting = Connected(
+        fleet.population, tasks, [], presence, meet=meet, fleet=fleet, file=record.path / POPULATION
+    )
     observers: list[Observer] = [operator.round, partial(_tell, experiment, tell)]
     training = Training(experiment, setting, record, observers, fleet=fleet)
     training.start(tell)
+    begun.append(training)
     if training.rounds:
         operator.resumed(training.rounds)
         tell(f"goes on after round {training.rounds}")
@@ -187,9 +217,10 @@ def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) 
 def _record(experiment: Experiment, output: Path) -> RunFolder | None:
     """A new run's folder, or that of one that is not finished; None if it is."""
     if not (output / "experiment.toml").exists():
-        record = RunFolder.create(output, experiment.table())
-        write_atomically(output / CLIENTS, b"{}")
-        return record
+        if not output.exists() or not any(output.iterdir()):
+            output.mkdir(parents=True, exist_ok=True)
+            write_atomically(output / CLIENTS, b"{}")
+        return RunFolder.create(output, experiment.table())
     if not (output / CLIENTS).exists():
         raise FedmuxError(f"{output}: holds a simulated run; choose another output")
     if to_resume(output, experiment, {}) is None:
@@ -197,6 +228,14 @@ def _record(experiment: Experiment, output: Path) -> RunFolder | None:
     record = RunFolder(output)
     record.lock()
     return record
+
+
+def _people(file: Path) -> Population | None:
+    """What an earlier process knew of its clients."""
+    if not file.exists():
+        return None
+    with np.load(file) as arrays:
+        return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
 
 
 def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: dict[str, Any]) -> None:

@@ -50,6 +50,7 @@ class FlowerTask:
 
     def server_task(self, name: str, how: How) -> Task:
         """Without any client's points."""
+        how = replace(how, privacy=self.privacy or how.privacy)
         held_out = self.held_out()
         nothing = held_out[1][0][:0], held_out[1][1][:0]
         return self._task(name, how, nothing, np.array([0, 0]), held_out)
@@ -82,6 +83,12 @@ class FlowerTask:
 
 def check(experiment: Experiment) -> None:
     """Refuse what only a simulation can do: real clients come and go as they please."""
+    if experiment.dropout and experiment.dropout.rate not in (0, (0, 0)):
+        raise FedmuxError(
+            "[dropout] rate is for simulations; real clients fail by themselves: set rate = 0.0"
+        )
+    if experiment.population.start is not None:
+        raise FedmuxError("population.start is for simulations; real clients join by themselves: remove it")
     for key in ("events", "arrivals", "departures", "absence", "recruitment"):
         if getattr(experiment, key):
             name = "[event]" if key == "events" else key

@@ -26,6 +26,7 @@ from fedmux.flat import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd, Task
 
+HEADER = 1024  # bytes around an array's own
 LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is not believed
 HELLO, SIGNALS, TRAIN, EVALUATE = "query.hello", "query.signals", "train.multi", "evaluate.multi"
 
@@ -34,8 +35,19 @@ def vectors(**tensors: Tensor) -> ArrayRecord:
     return ArrayRecord(array_dict={name: Array(value.cpu().numpy()) for name, value in tensors.items()})
 
 
-def tensor(record: ArrayRecord, name: str) -> Tensor:
-    return torch.from_numpy(np.array(record[name].numpy()))
+def tensor(record: ArrayRecord, name: str, like: Tensor | None = None) -> Tensor:
+    """A vector that came; ValueError if it is not `like` what was expected, before anything is decoded."""
+    array = record[name]
+    if like is not None:
+        wanted = str(like.dtype).removeprefix("torch.")
+        if tuple(array.shape) != tuple(like.shape):
+            raise ValueError(f"wrong shape {tuple(array.shape)}, not {tuple(like.shape)}")
+        if array.dtype != wanted or len(array.data) > like.nbytes + HEADER:
+            raise ValueError(f"wrong type {array.dtype}, not {wanted}")
+    try:
+        return torch.from_numpy(np.array(array.numpy()))
+    except Exception as error:  # whatever the bytes make NumPy raise
+        raise ValueError(f"cannot be decoded ({type(error).__name__})") from None
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,11 @@ class Job:
     wants: frozenset[str]  # signals
     privacy: Privacy | None = None
 
-    def put(self, content: RecordDict, name: str) -> None:
-        content[f"model.{name}"] = vectors(parameters=self.model.parameters, buffers=self.model.buffers)
+    def put(self, content: RecordDict, name: str, model: ArrayRecord | None = None) -> None:
+        """`model`: the same as a record, if it has been made for another message."""
+        content[f"model.{name}"] = model or vectors(
+            parameters=self.model.parameters, buffers=self.model.buffers
+        )
         local = {key: value for key, value in asdict(self.local).items() if value is not None}
         content[f"job.{name}"] = ConfigRecord(
             {

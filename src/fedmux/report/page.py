@@ -15,7 +15,7 @@ from markupsafe import Markup
 from fedmux.errors import FedmuxError
 from fedmux.record import write_atomically
 from fedmux.report.charts import CHARTS, Chart, save, spec, theme
-from fedmux.report.history import BROKEN, History
+from fedmux.report.history import BROKEN, History, number
 
 EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
 MOST_DETAILED = 6  # methods of which one run is shown in detail
@@ -106,7 +106,7 @@ def figure(chart: dict[str, str]) -> Markup:
 
 def write(histories: Sequence[History], path: Path, title: str) -> None:
     try:
-        write_atomically(path, report(histories, title).encode())
+        write_atomically(path, report(histories, title).encode("utf-8", "replace"))
     except OSError as error:
         raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
 
@@ -127,51 +127,54 @@ def write_pictures(histories: Sequence[History], folder: Path) -> list[Path]:
 
 def accuracy(history: History) -> str:
     """Final accuracy over tasks, or the newest of a run that is not finished."""
-    if history.summary and (value := history.summary.get("accuracy", {}).get("mean")) is not None:
-        return f"{value:.1%}"
-    scored = [entry["accuracy"]["mean"] for entry in history.metrics if "accuracy" in entry]
-    return f"{scored[-1]:.1%}" if scored else "-"
+    values = [number(entry, "accuracy", "mean") for entry in [*history.metrics, history.summary]]
+    return percent(next((value for value in reversed(values) if value is not None), None))
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def summaries(histories: Sequence[History]) -> list[dict[str, Any]]:
     """A line for each method: its finished runs, mean and deviation over seeds, best first."""
     by_label: dict[str, list[dict[str, Any]]] = {}
     for history in histories:
-        if history.summary and history.state != BROKEN:
+        if history.summary and number(history.summary, "accuracy", "mean") is not None:
             by_label.setdefault(history.label, []).append(history.summary)
     full = _mean(by_label.get("full", []), "accuracy", "mean")
     rows = []
     for label, found in by_label.items():
-        mean = _mean(found, "accuracy", "mean")
-        rounds = _mean(found, "rounds") or 1.0
-        values = [summary["accuracy"]["mean"] for summary in found]
-        spread = f" ± {statistics.stdev(values):.1%}" if len(values) > 1 else ""
-        tasks = dict.fromkeys(task for summary in found for task in summary["tasks"])
+        values = _values(found, "accuracy", "mean")
+        mean, rounds = statistics.fmean(values), _mean(found, "rounds") or 1.0
+        tasks = dict.fromkeys(task for summary in found for task in _table(summary.get("tasks")))
         rows.append(
             {
                 "label": label,
-                "order": -(mean or 0.0),
+                "order": -mean,
                 "seeds": len(found),
-                "accuracy": f"{mean:.1%}{spread}",
-                "minimum": f"{_mean(found, 'accuracy', 'minimum'):.1%}",
-                "relative": f"{mean / full:.3f}" if full and mean is not None else "",
+                "accuracy": percent(mean) + (f" ± {statistics.stdev(values):.1%}" if len(values) > 1 else ""),
+                "minimum": percent(_mean(found, "accuracy", "minimum")),
+                "relative": f"{mean / full:.3f}" if full else "",
                 "uploads": f"{(_mean(found, 'totals', 'uploads') or 0) / rounds:.1f}",
                 "steps": f"{(_mean(found, 'totals', 'gradient_steps') or 0) / rounds:.0f}",
                 "seconds": f"{_mean(found, 'seconds') or 0:.0f}",
-                "tasks": {task: f"{_mean(found, 'tasks', task, 'accuracy'):.1%}" for task in tasks},
+                "tasks": {task: percent(_mean(found, "tasks", task, "accuracy")) for task in tasks},
             }
         )
     return sorted(rows, key=lambda row: row["order"])
 
 
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _values(summaries: Sequence[dict[str, Any]], *keys: str) -> list[float]:
+    found = [number(summary, *keys) for summary in summaries]
+    return [value for value in found if value is not None]
+
+
 def _mean(summaries: Sequence[dict[str, Any]], *keys: str) -> float | None:
-    values = []
-    for value in summaries:
-        found: Any = value
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        if isinstance(found, int | float):
-            values.append(float(found))
+    values = _values(summaries, *keys)
     return statistics.fmean(values) if values else None
 
 

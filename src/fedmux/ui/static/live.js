@@ -33,10 +33,12 @@ async function fetchChart(chart) {
     fedmuxCharts.show(chart.box, spec);
   }
   chart.asked = asked;
+  chart.failed = 0;
   chart.when = performance.now();
 }
 
 function due(chart) {
+  if (chart.failed && performance.now() - chart.failed < RETRY) return false;
   if (chart.asked < 0) return true;
   if (chart.asked === version) return false;
   return chart.missing ? finished || performance.now() - chart.when > RETRY : chart.near;
@@ -54,7 +56,7 @@ async function draw() {
       try {
         await fetchChart(chart);
       } catch {
-        break; // the server is gone or busy; the next round tries again
+        chart.failed = performance.now(); // the server is gone or busy, or this chart fails: later again
       }
     }
     const none = charts.every((chart) => chart.missing);
