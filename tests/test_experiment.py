@@ -95,4 +95,4 @@ def test_numbers_can_be_learned_as_well_as_labels(tmp_path):
 def test_the_public_names_are_all_there():
     for name in fedmux.__all__:
         assert getattr(fedmux, name) is not None
-    assert set(fedmux._HOME) == set(fedmux.__all__)
+    assert {*fedmux._HOME, "trackers"} == set(fedmux.__all__)

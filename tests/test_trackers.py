@@ -320,7 +320,8 @@ def test_a_comparison_is_not_logged_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_wandb_keeps_an_offline_run(tmp_path: Path) -> None:
-    wandb = pytest.importorskip("wandb")
+    import wandb
+
     folder = tmp_path / "run"
     with pytest.raises(RuntimeError), by_name("wandb", folder) as trackers:
         fedmux.run(experiment(), folder, observers=[*trackers, Fails(3, RuntimeError())])
