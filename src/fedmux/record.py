@@ -9,6 +9,7 @@
     models/              final weights of each task
     summary.json         final figures; its presence says that the run is complete
     clients.json         only with real clients: the number of each client's own id
+    releases.npy         only with real clients: updates that each was asked for, of each task
     log.jsonl            only with real clients: what happened when
 
 Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
@@ -50,7 +51,7 @@ ALLOCATION = np.dtype(
 )
 
 
-CLIENTS, POPULATION = "clients.json", "population.npz"
+CLIENTS, POPULATION, RELEASES = "clients.json", "population.npz", "releases.npy"
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,10 @@ class Training:
         said = {}
         for s, task in enumerate(self.tasks):
             if task.privacy is not None:
-                releases = np.bincount(jobs["client"][jobs["task"] == s])
+                counted = self.fleet.releases
+                releases = (
+                    np.bincount(jobs["client"][jobs["task"] == s]) if counted is None else counted[:, s]
+                )
                 most = int(releases.max(initial=0))
                 epsilon = task.privacy.epsilon(most)
                 said[task.name] = {**task.privacy.model_dump(), "releases": most, "epsilon": epsilon}

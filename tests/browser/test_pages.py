@@ -244,6 +244,8 @@ def test_a_report_is_one_file_that_asks_for_nothing(
     assert see_all_charts(page) >= 5
     if SHOTS:
         page.screenshot(path=f"{SHOTS}/report-{len(names)}.png", full_page=True)
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.close()
     assert watch.wrong == []
     assert [url for url in watch.asked if not url.startswith(("data:", "blob:"))] == [report.as_uri()]

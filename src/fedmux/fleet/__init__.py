@@ -47,6 +47,11 @@ class Fleet(Protocol):
     failures: list[Failure]  # recorded and cleared after each round
     keeps_updates: bool  # whether a client that trained for its signal need not train again
 
+    @property
+    def releases(self) -> Ints | None:
+        """N x S: updates that clients were asked to send, if the fleet counts them."""
+        ...
+
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
     ) -> Signals:

@@ -53,6 +53,7 @@ class ClientScores(NamedTuple):
 class SimulatedFleet:
     """`sticky` keeps a client's jobs with the process that owns it; otherwise the longest jobs go first."""
 
+    releases = None  # the record has them all
     keeps_updates = True
 
     def __init__(

@@ -35,7 +35,7 @@ from fedmux.flower.wire import (
     tensor,
     vectors,
 )
-from fedmux.population import Bools, Floats, Population
+from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.tasks.task import Task
 
 POLL = 0.3  # seconds between looks for replies
@@ -65,9 +65,12 @@ class FlowerFleet:
         people: Population | None = None,
         remember: Callable[[dict[str, int]], None] = lambda numbers: None,
         failed: Callable[[Failure], None] = lambda failure: None,
+        releases: Ints | None = None,
+        released: Callable[[Ints], None] = lambda releases: None,
     ) -> None:
-        """`known` numbers of clients from before, and `people`, what they had; `remember` is called with all
-        numbers when one is new, `failed` with each failure at once."""
+        """`known` numbers of clients from before, `people`, what they had, `releases` (N x S), updates that
+        they were asked for; `remember` is called with all numbers when one is new, `failed` with each failure
+        at once, `released` with the releases before updates are asked for."""
         self.grid, self.tasks, self.seed = grid, tasks, seed
         self.deadline, self.largest_norm, self.remember, self.failed = (
             deadline,
@@ -88,6 +91,8 @@ class FlowerFleet:
         self._busy: dict[str, tuple[int, float]] = {}  # messages not waited for: node, when they expire
         self._round = -1  # the last one begun
         self._late: dict[int, tuple[int, int]] = {}  # client: times late in a row, the round it sits out to
+        self.releases = np.zeros(self.owned.shape, np.int64) if releases is None else releases
+        self.released = released
         self._vectors: dict[int, tuple[Model, ArrayRecord]] = {}  # by task: the model as it is sent
         self._shy: dict[int, tuple[int, int]] = {}  # the same of nodes that did not say who they are
         self.population = people or Population(
@@ -223,6 +228,8 @@ class FlowerFleet:
             content = contents.setdefault(node_of[client], RecordDict())
             self._put(content, s, models[s], client, round)
             put_rule(content, rule, self.tasks[s], s, client)
+        self.releases[assignment.client, assignment.task] += 1
+        self.released(self.releases)
         self._updates = {}
         taken: set[int] = set()
         with closing(self._ask(TRAIN, contents)) as replies:

@@ -4,6 +4,7 @@ The run's configuration says where the experiment file is (`experiment`), where 
 the `Terms`. An output folder that holds a run is resumed.
 """
 
+import io
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -27,9 +28,9 @@ from fedmux.flower.operator import Operator
 from fedmux.flower.tasks import FlowerTask, How, check, from_experiment
 from fedmux.importing import first_line
 from fedmux.methods import options
-from fedmux.population import Population
+from fedmux.population import Ints, Population
 from fedmux.problems import validated
-from fedmux.record import CLIENTS, POPULATION, Run, RunFolder, write_atomically
+from fedmux.record import CLIENTS, POPULATION, RELEASES, Run, RunFolder, write_atomically
 from fedmux.session import to_resume
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training import Observer, Training
@@ -157,6 +158,7 @@ def _train(
     tell: Callable[[str], None],
 ) -> None:
     numbers, clients = record.path / CLIENTS, experiment.population.clients
+    releases = record.path / RELEASES  # never cut back: rounds that are repeated are further releases
     fleet = FlowerFleet(
         grid,
         tasks,
@@ -168,6 +170,8 @@ def _train(
         people=_people(record.path / POPULATION),
         remember=lambda known: write_atomically(numbers, json.dumps(known, indent=1).encode()),
         failed=operator.failure,
+        releases=np.load(releases) if releases.exists() else None,
+        released=partial(_save_array, releases),
     )
     begun: list[Training] = []
 
@@ -236,6 +240,12 @@ def _people(file: Path) -> Population | None:
         return None
     with np.load(file) as arrays:
         return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
+
+
+def _save_array(file: Path, array: Ints) -> None:
+    data = io.BytesIO()
+    np.save(data, array)
+    write_atomically(file, data.getvalue())
 
 
 def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: dict[str, Any]) -> None:
