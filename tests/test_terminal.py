@@ -2,11 +2,14 @@
 
 import io
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+import fedmux
+from conftest import table
 from fedmux import terminal
 from fedmux.terminal import BLOCKS, RoundProgress, Sparkline
 
@@ -44,7 +47,7 @@ def test_the_table_has_a_line_for_each_task_and_fits(width: int, clock: list[flo
         progress(metrics(number, clients=118, dropped=2))
     line, head, *tasks = drawn(progress, width)
     assert line == "round 30/60  ━━━━━━━━────────  2.0 rounds/s, 0:15 left, 118 clients, 2 dropped"
-    assert head.split() == ["task", "accuracy", "change", "jobs", "uploads", "over", "rounds"]
+    assert head.split() == ["task", "accuracy", "change", "jobs", "uploads", "clients", "over", "rounds"]
     assert tasks[0].split()[:5] == ["clothes", "95.5%", "+0.5", "2", "0"]
     assert tasks[1].split()[:2] == ["digits", "87.8%"]
     assert tasks[2].startswith("a-name-that-is-long…")
@@ -52,9 +55,20 @@ def test_the_table_has_a_line_for_each_task_and_fits(width: int, clock: list[flo
     for task in tasks:
         curve = task.split()[-1]
         assert (curve[0], curve[-1]) == (BLOCKS[0], BLOCKS[-1])
-        assert len(curve) == (31 if width == 120 else 23)
+        assert len(curve) == (31 if width == 120 else 14)
         assert list(curve) == sorted(curve)
     assert max(len(text) for text in (line, head, *tasks)) <= width
+
+
+def test_the_table_says_who_trains(tmp_path: Path) -> None:
+    progress = RoundProgress(3, folder=tmp_path / "run")
+    run = fedmux.run(fedmux.Experiment(**table(rounds=3)), tmp_path / "run", observers=[progress])
+    _, _, *tasks = drawn(progress, 120)
+    last = run.allocation[run.allocation["round"] == 3]
+    for number, line in enumerate(tasks):
+        clients = last["client"][last["task"] == number].tolist()
+        assert " ".join(map(str, clients[:4])) in line
+        assert ("…" in line) == (len(clients) > 4)
 
 
 def test_slow_rounds_are_told_in_seconds(clock: list[float]) -> None:

@@ -26,6 +26,8 @@ progress_console = Console(stderr=True, highlight=False, markup=False)
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 16  # characters
+MOST_NAMED = 4  # clients of a task
+MOST_READ = 5000  # jobs at the end of a run's record
 
 
 def _bar(counted: str, live: bool) -> Progress:
@@ -47,8 +49,9 @@ class RoundProgress:
     A round only leaves its figures here; they are drawn four times a second, however short the rounds are.
     """
 
-    def __init__(self, rounds: int, done: int = 0, quiet: bool = False) -> None:
+    def __init__(self, rounds: int, done: int = 0, quiet: bool = False, folder: Path | None = None) -> None:
         self.quiet, self.rounds, self.done = quiet, rounds, done
+        self.folder = folder  # of the run, where it says who trains
         self.live = not quiet and progress_console.is_terminal
         self.screen = Live(self, console=progress_console, refresh_per_second=4)
         self.curves: dict[str, list[float]] = {}  # accuracies of each task so far
@@ -119,17 +122,45 @@ class RoundProgress:
                 Column(head, justify="right", no_wrap=True)
                 for head in ("accuracy", "change", "jobs", "uploads")
             ),
+            Column("clients", no_wrap=True),
             Column("over rounds"),  # the one to give way on a narrow terminal
             box=None,
             padding=(0, 2, 0, 0),
         )
-        for name, values in self.metrics["tasks"].items():
+        who = self._who()
+        for number, (name, values) in enumerate(self.metrics["tasks"].items()):
             curve = self.curves.get(name, [])
             now = f"{curve[-1]:.1%}" if curve else "-"
             change = f"{100 * (curve[-1] - curve[-2]):+.1f}" if len(curve) > 1 else ""
             work = (str(values.get(key, "")) for key in ("jobs", "uploads"))
-            table.add_row(Text(name), now, change, *work, Sparkline(curve))
+            table.add_row(Text(name), now, change, *work, who.get(number, ""), Sparkline(curve))
         return table
+
+    def _who(self) -> dict[int, str]:
+        """The first few clients of each task in the last round, from the end of the run's own record."""
+        if self.folder is None:
+            return {}
+        import numpy as np
+
+        from fedmux.record import ALLOCATION
+
+        try:
+            with (self.folder / "allocation.bin").open("rb") as file:
+                length = file.seek(0, 2) // ALLOCATION.itemsize
+                first = max(0, length - MOST_READ)
+                file.seek(first * ALLOCATION.itemsize)
+                data = file.read((length - first) * ALLOCATION.itemsize)
+        except OSError:
+            return {}
+        jobs = np.frombuffer(data, ALLOCATION)
+        jobs = jobs[jobs["round"] == self.done]
+        told = {}
+        for task in np.unique(jobs["task"]).tolist():
+            clients = jobs["client"][jobs["task"] == task].tolist()
+            told[task] = " ".join(map(str, clients[:MOST_NAMED])) + (
+                " …" if len(clients) > MOST_NAMED else ""
+            )
+        return told
 
 
 class Sparkline:

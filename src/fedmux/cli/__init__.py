@@ -89,7 +89,7 @@ def run(
 
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
     folder = Path(output or described.output.folder or default_folder(described.name))
-    shown = RoundProgress(described.rounds, quiet=quiet or as_json)
+    shown = RoundProgress(described.rounds, quiet=quiet or as_json, folder=folder)
     with by_name(log, folder) as trackers, shown as progress:
         finished = run(described, folder, observers=[progress, *trackers], notice=notice)
     finish(finished, quiet, as_json)
@@ -131,7 +131,8 @@ def resume(
         run = Run(folder)
         if not run.finished:
             rounds = Experiment.read(folder / "experiment.toml").rounds
-            with RoundProgress(rounds, max(0, len(run.metrics) - 1), quiet=quiet or as_json) as progress:
+            done, silent = max(0, len(run.metrics) - 1), quiet or as_json
+            with RoundProgress(rounds, done, silent, folder) as progress:
                 run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)
     finish(run, quiet, as_json)
 
