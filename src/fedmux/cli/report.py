@@ -40,6 +40,6 @@ def report(
     )
     pictures = write_pictures(histories, png) if png else []
     if not quiet:
-        typer.echo(f"report: {output} ({len(histories)} runs)")
+        typer.echo(f"report: {output} ({len(histories)} run{'s' * (len(histories) > 1)})")
         if png:
             typer.echo(f"pictures: {len(pictures)} in {png}")
