@@ -5,6 +5,7 @@ Real processes and real messages are in test_federation.py and in tests/deploy.
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +16,13 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
+import fedmux
+from conftest import table
 from fedmux.aggregation import Updates
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import Budget
 from fedmux.flat import Model
+from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.tasks import FlowerTask, How
 from fedmux.flower.wire import Hello
@@ -213,3 +217,32 @@ def test_stale_updates_of_a_client_that_falls_silent_leave_the_sum(method: str) 
     alone = replace(state, round=1, population=replace(pair, eligible=np.array([[True], [False]])))
     aggregator.prepare(alone, [model])  # as the round does once it knows who is silent
     assert step(alone, [1.0]) == pytest.approx(1.0)
+
+
+def test_a_round_tells_its_aggregator_who_fell_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The population that weights are made for is the one that the stale sums were made for."""
+    kind = type(find("mmfl-gvr*")().aggregator())
+    prepared, begun = list[Population](), list[bool]()
+    own_prepare, own_begin, own_signals = kind.prepare, kind.begin, SimulatedFleet.signals
+
+    def prepare(self: Any, state: RoundState, models: list[Model]) -> None:
+        prepared.append(state.population)
+        own_prepare(self, state, models)
+
+    def begin(self: Any, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
+        begun.append(state.population is prepared[-1])
+        own_begin(self, state, assignment, models)
+
+    def signals(self: Any, models: Any, needs: Any, round: int, asked: Any, stale: Any) -> Signals:
+        silent = np.zeros_like(asked)
+        silent[3] = asked[3]
+        return replace(own_signals(self, models, needs, round, asked, stale), silent=silent)
+
+    monkeypatch.setattr(kind, "prepare", prepare)
+    monkeypatch.setattr(kind, "begin", begin)
+    monkeypatch.setattr(SimulatedFleet, "signals", signals)
+    run = fedmux.run(fedmux.Experiment(**table(method="mmfl-gvr*")), tmp_path / "run")
+    assert len(begun) == 4 and all(begun)
+    assert 3 not in run.allocation["client"]
