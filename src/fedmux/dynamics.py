@@ -296,13 +296,8 @@ class Returns:
 
     def correction(self, clients: Ints, back: Bools) -> Floats:
         """What weights are divided by (N), when of these jobs (J) these came back: 1 without a correction."""
-        kind = (
-            self.stragglers.correction
-            if self.stragglers
-            else self.dropout.correction
-            if self.dropout
-            else "none"
-        )
+        settings = self.stragglers or self.dropout
+        kind = settings.correction if settings else "none"
         if kind == "known":
             return self.probability
         if kind == "share":
