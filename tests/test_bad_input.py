@@ -439,7 +439,7 @@ def test_a_finished_run_is_not_written_over(here):
 def test_a_comparison_is_not_mixed_with_another(here):
     (here / "c" / "runs").mkdir(parents=True)
     (here / "c" / "comparison.toml").write_text("methods = []\n")
-    assert "holds another comparison" in refusal(here, "compare", "experiment.toml", "-o", "c")
+    assert "comparison.toml is damaged" in refusal(here, "compare", "experiment.toml", "-o", "c")
 
 
 @pytest.mark.parametrize(("rate", "rounds"), [("1e30", 4), ("1e30", 1), ("1e6", 8)])

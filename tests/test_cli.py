@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +396,24 @@ def test_another_comparison_does_not_go_into_the_same_folder(comparison):
     line = fedmux("compare", "experiment.toml", "--methods", "full", "-o", "c", cwd=comparison).refusal()
     assert "c: holds another comparison" in line
     assert written(comparison / "c") == before
+
+
+def test_a_comparison_gains_methods_and_seeds(here):
+    fedmux(
+        "compare", "experiment.toml", "--methods", "random", "--seeds", "0", "-q", "-o", "c", cwd=here
+    ).done()
+    before = written(here / "c" / "runs")
+    more = ("--methods", "full", "--seeds", "1", "-o", "c", "--json")
+    rows = strictly(fedmux("compare", "experiment.toml", *more, cwd=here).done().out)
+    assert [(row["label"], row["seeds"]) for row in rows] == [("full", [1])]  # what was asked for
+    after = written(here / "c" / "runs")
+    assert {name: after[name] for name in before} == before
+    plan = tomllib.loads((here / "c" / "comparison.toml").read_text())
+    assert (plan["methods"], plan["seeds"]) == (["random", "full"], [0, 1])
+    told = strictly(fedmux("show", "c", "--json", cwd=here).done().out)
+    assert [(row["label"], row["seeds"]) for row in told] == [("random", [0]), ("full", [1])]
+    other = ("--methods", "random", "--set", "rounds=2", "-o", "c")
+    assert "holds another comparison" in fedmux("compare", "experiment.toml", *other, cwd=here).refusal()
 
 
 def test_cells_that_were_killed_are_resumed_and_the_others_are_left_alone(comparison, finished_comparison):

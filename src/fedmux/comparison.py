@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,31 @@ class Design:
             )
         return cells
 
+    def plan(self) -> dict[str, Any]:
+        """As a comparison's folder keeps it."""
+        return {
+            "source": self.source,
+            "methods": self.methods,
+            "seeds": self.seeds,
+            "vary": self.vary,
+            **({"baseline": self.baseline} if self.baseline else {}),
+            "experiment": self.table,
+        }
+
+    def added_to(self, other: "Design", where: str) -> "Design":
+        """Both together: their methods and seeds. Experiment and varied keys must be the same."""
+        methods = {_label(method): method for method in other.methods}
+        added = {_label(method): method for method in self.methods}
+        same = all(methods.get(label, method) == method for label, method in added.items())
+        if not same or (self.table, self.vary) != (other.table, other.vary):
+            raise FedmuxError(f"{where}: holds another comparison; choose another folder with -o")
+        return replace(
+            self,
+            methods=list({**methods, **added}.values()),
+            seeds=sorted({*other.seeds, *self.seeds}),
+            baseline=self.baseline or other.baseline,
+        )
+
     def references(self, cells: Sequence[Cell]) -> dict[str, str]:
         """Of each label, the one that it is set against: the baseline's where all else is equal."""
         labels = list(dict.fromkeys(cell.label for cell in cells))
@@ -119,6 +144,10 @@ class Design:
         if baseline in labels:
             return dict.fromkeys(labels, baseline)
         return {cell.label: baseline + cell.label.removeprefix(cell.method) for cell in cells}
+
+
+def _label(method: str | dict[str, Any]) -> str:
+    return method if isinstance(method, str) else method.get("label", method.get("name", "?"))
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:
@@ -151,21 +180,12 @@ class Comparison:
 
     @classmethod
     def create(cls, path: Path, design: Design) -> "Comparison":
+        """In a new folder, or in that of a comparison of the same experiment, which gains what is new."""
         comparison = cls(path, design)
         plan = path / "comparison.toml"
-        content = tomli_w.dumps(
-            {
-                "source": design.source,
-                "methods": design.methods,
-                "seeds": design.seeds,
-                "vary": design.vary,
-                **({"baseline": design.baseline} if design.baseline else {}),
-                "experiment": design.table,
-            }
-        )
         try:
-            if plan.exists() and plan.read_text() != content:
-                raise FedmuxError(f"{path}: holds another comparison; choose another folder with -o")
+            held = design if not plan.exists() else design.added_to(_read(path), str(path))
+            content = tomli_w.dumps(held.plan())
             if path.exists() and not plan.exists() and any(path.iterdir()):
                 raise FedmuxError(f"{path}: the folder exists and is not empty; choose another with -o")
             for folder in ("experiments", "runs"):
@@ -181,18 +201,7 @@ class Comparison:
 
     @classmethod
     def open(cls, path: Path) -> "Comparison":
-        plan = read_toml(path / "comparison.toml")
-        return cls(
-            path,
-            Design(
-                table=plan["experiment"],
-                methods=plan["methods"],
-                seeds=plan["seeds"],
-                vary=plan["vary"],
-                baseline=plan.get("baseline"),
-                source=plan["source"],
-            ),
-        )
+        return cls(path, _read(path))
 
     def folder(self, cell: Cell) -> Path:
         return self.path / "runs" / cell.name
@@ -278,6 +287,24 @@ class Comparison:
                 rows.append({**head, **_row(runs, by_label[against])})
         write_atomically(self.path / "results.json", json.dumps(rows, indent=1).encode())
         return rows
+
+
+def _read(path: Path) -> Design:
+    """What the comparison in a folder compares."""
+    plan = read_toml(path / "comparison.toml")
+    try:
+        return Design(
+            table=plan["experiment"],
+            methods=plan["methods"],
+            seeds=plan["seeds"],
+            vary=plan["vary"],
+            baseline=plan.get("baseline"),
+            source=plan["source"],
+        )
+    except KeyError as error:
+        raise FedmuxError(
+            f"{path}: its comparison.toml is damaged, it lacks {error}; choose another folder with -o"
+        ) from None
 
 
 def _row(runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) -> dict[str, Any]:
