@@ -13,8 +13,20 @@ import click
 import typer
 
 from fedmux.cli.flower import flower_app
-from fedmux.cli.options import Device, File, Folder, Json, Overrides, Quiet, Workers, finish, notice
+from fedmux.cli.options import (
+    Device,
+    File,
+    Folder,
+    Json,
+    Overrides,
+    Quiet,
+    Workers,
+    finish,
+    notice,
+    run_comparison,
+)
 from fedmux.cli.report import report
+from fedmux.cli.reproduce import reproduce
 from fedmux.cli.ui import ui
 from fedmux.errors import FedmuxError, Interrupted
 
@@ -31,6 +43,7 @@ app = typer.Typer(
 )
 app.add_typer(flower_app, name="flower")
 app.command()(report)
+app.command()(reproduce)
 app.command()(ui)
 Log = Annotated[
     str, typer.Option("--log", metavar="NAMES", help="Also log to tensorboard, mlflow, csv, wandb; commas.")
@@ -385,18 +398,8 @@ def _overridden(overrides: list[str] | None, device: str | None, workers: str | 
 
 
 def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None:
-    import signal
-
-    from fedmux.terminal import ComparisonProgress
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs, as Ctrl-C does
-    folders = {cell.name: comparison.folder(cell) for cell in comparison.cells}
-    rounds = comparison.cells[0].table["rounds"]
-    with ComparisonProgress(folders, rounds, quiet or as_json) as progress:
-        try:
-            failures = comparison.run(parallel, progress)
-        except KeyboardInterrupt:
-            raise Interrupted(f"stopped; `fedmux resume {comparison.path}` continues") from None
+    hint = f"`fedmux resume {comparison.path}` continues"
+    failures = run_comparison(comparison, parallel, quiet or as_json, hint)
     rows = comparison.results()
     if as_json:
         typer.echo(json.dumps(rows, indent=1))

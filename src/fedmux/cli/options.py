@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedmux.errors import Interrupted
+
 if TYPE_CHECKING:
+    from fedmux.comparison import Comparison
     from fedmux.record import Run
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).", metavar="EXPERIMENT")]
@@ -35,6 +38,22 @@ def finish(run: "Run", quiet: bool, as_json: bool) -> None:
         save(task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"), picture)
         output.print(run_table(summary))
         typer.echo(f"run folder: {run.path}\npicture:    {picture}")
+
+
+def run_comparison(comparison: "Comparison", parallel: int, quiet: bool, hint: str) -> list[str]:
+    """Run what is not done, with progress; a line for each failure. Stopped, it says how to go on."""
+    import signal
+
+    from fedmux.terminal import ComparisonProgress
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs, as Ctrl-C does
+    folders = {cell.name: comparison.folder(cell) for cell in comparison.cells}
+    rounds = comparison.cells[0].table["rounds"]
+    with ComparisonProgress(folders, rounds, quiet) as progress:
+        try:
+            return comparison.run(parallel, progress)
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped; {hint}") from None
 
 
 def notice(line: str) -> None:

@@ -3,15 +3,19 @@
 from fedmux.report.charts.auctions import take_up
 from fedmux.report.charts.curves import method_accuracy, task_accuracy
 from fedmux.report.charts.explained import probabilities
+from fedmux.report.charts.groups import plane
 from fedmux.report.charts.kinds import CHARTS, Kind
 from fedmux.report.charts.look import Chart, check_picture, save, spec, theme
+from fedmux.report.charts.papers import beside
 
 __all__ = [
     "CHARTS",
     "Chart",
     "Kind",
+    "beside",
     "check_picture",
     "method_accuracy",
+    "plane",
     "probabilities",
     "save",
     "spec",

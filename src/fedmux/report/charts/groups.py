@@ -1,5 +1,6 @@
 """Groups of alike clients (mmfl-group): the plane of their losses, by group and by true cluster."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -13,8 +14,11 @@ MOST_STEPS = 3  # C-steps side by side
 MOST_POINTS = 400  # clients in a panel
 
 
-def grouped(history: History) -> list[Entry]:
-    """Rounds in which clients were grouped and their plane was recorded, thinned out evenly."""
+def grouped(history: History, rounds: Sequence[int] = ()) -> list[Entry]:
+    """Rounds in which clients were grouped and their plane was recorded.
+
+    Those in force at `rounds`; without any, thinned out evenly.
+    """
     found = []
     for entry in history.metrics:
         notes = entry.get("allocation")
@@ -24,6 +28,9 @@ def grouped(history: History) -> list[Entry]:
             and isinstance(notes.get("plane"), list)
         ):
             found.append(entry)
+    if rounds:
+        in_force = [[entry for entry in found if entry["round"] <= last][-1:] for last in rounds]
+        return [entry for entries in in_force for entry in entries]
     places = np.unique(np.linspace(0, len(found) - 1, min(len(found), MOST_STEPS)).astype(int))
     return [found[place] for place in places] if found else []
 
@@ -42,8 +49,8 @@ def plane_rows(entry: Entry, cluster: np.ndarray | None) -> Rows:
     return [rows[place] for place in places] if rows else []
 
 
-def true_clusters(history: History) -> tuple[np.ndarray | None, str | None]:
-    """The clusters of one task, and its name if they differ from task to task: the one best matched."""
+def true_clusters(history: History, of: str | None = None) -> tuple[np.ndarray | None, str | None]:
+    """The clusters of one task, and its name if they differ from task to task: `of`, or the best matched."""
     clusters = history.population.get("cluster")
     if clusters is None or clusters.ndim != 2 or clusters.shape[1] != len(history.tasks):
         return None, None
@@ -54,6 +61,8 @@ def true_clusters(history: History) -> tuple[np.ndarray | None, str | None]:
     both = [(first >= 0) & (clusters[:, s] >= 0) for s in having]
     if all((first[seen] == clusters[seen, s]).all() for s, seen in zip(having, both)):
         return clusters[:, having].max(1), None  # a client that lacks one task is known from another
+    if of in history.tasks and history.tasks.index(of) in having:
+        return clusters[:, history.tasks.index(of)], of
     steps = grouped(history)
     index = (
         [number(steps[-1], "allocation", "rand_index", history.tasks[s]) or 0.0 for s in having]
@@ -64,10 +73,10 @@ def true_clusters(history: History) -> tuple[np.ndarray | None, str | None]:
     return clusters[:, best], history.tasks[best]
 
 
-def plane(history: History) -> Chart | None:
-    """Above by group, below by true cluster, at a few C-steps."""
-    steps = grouped(history)
-    cluster, task = true_clusters(history)
+def plane(history: History, rounds: Sequence[int] = (), of: str | None = None) -> Chart | None:
+    """Above by group, below by true cluster (of a task, if it is named), at a few C-steps."""
+    steps = grouped(history, rounds)
+    cluster, task = true_clusters(history, of)
     drawn = [(entry, plane_rows(entry, cluster)) for entry in steps]
     drawn = [(entry, rows) for entry, rows in drawn if rows]
     if not drawn:
@@ -76,16 +85,19 @@ def plane(history: History) -> Chart | None:
     lines = []
     for kind, title in kinds:
         names = sorted({row[kind] for _, rows in drawn for row in rows}, key=lambda name: (len(name), name))
-        panels = [_panel(entry, rows, kind, title, names, history) for entry, rows in drawn]
+        panels = [
+            _panel(entry, rows, kind, title, names, [task] if task else history.tasks)
+            for entry, rows in drawn
+        ]
         panels[0] = panels[0].add_params(look.picked(kind))
         lines.append(alt.hconcat(*panels, spacing=24).resolve_scale(color="shared", shape="shared"))
     clients = max(len(rows) for _, rows in drawn)
-    of = sum(point is not None for point in drawn[-1][0]["allocation"]["plane"])
+    everyone = sum(point is not None for point in drawn[-1][0]["allocation"]["plane"])
     notes = [
         f"{history.label}, seed {history.seed}",
         "first two principal components of the losses",
         f'true clusters of "{task}"' if task else "",
-        f"{clients} of {of} clients" if clients < of else "",
+        f"{clients} of {everyone} clients" if clients < everyone else "",
     ]
     heading = look.titled("Groups of alike clients", notes)
     return alt.vconcat(*lines, title=heading, spacing=24).resolve_scale(
@@ -93,9 +105,9 @@ def plane(history: History) -> Chart | None:
     )
 
 
-def _panel(entry: Entry, rows: Rows, kind: str, title: str, names: list[str], history: History) -> alt.Chart:
+def _panel(entry: Entry, rows: Rows, kind: str, title: str, names: list[str], tasks: list[str]) -> alt.Chart:
     name = f"round {entry['round']}"
-    index = [number(entry, "allocation", "rand_index", task) for task in history.tasks]
+    index = [number(entry, "allocation", "rand_index", task) for task in tasks]
     known = [value for value in index if value is not None]
     if kind == "cluster" and known:
         name += f", Rand index {max(known):.2f}"

@@ -1,0 +1,143 @@
+"""The verb that reruns the papers' experiments."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedmux.cli.options import Device, Json, Overrides, Quiet, notice, run_comparison
+from fedmux.errors import FedmuxError
+
+FOLDER = Path("reproduced")
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment of the papers, or `list`.", metavar="NAME")],
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many; default the paper's.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Minutes on two cores: fewer rounds, small models, less data.")
+    ] = False,
+    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one a core, several a GPU.")] = 0,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder that keeps all reproductions.")
+    ] = FOLDER,
+    device: Device = None,
+    overrides: Overrides = None,
+    as_file: Annotated[
+        bool, typer.Option("--print", help="Print it as an experiment file; run nothing.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Rerun an experiment of the papers: a table with their figures and ours, and pictures."""
+    if name == "list":
+        _list(as_json)
+        return
+    from fedmux.reproduce.preset import find
+
+    preset = find(name)
+    if as_file:
+        import tomli_w
+
+        if preset.auction is not None:
+            raise FedmuxError(f"{name} trains nothing, so it has no experiment file")
+        typer.echo(tomli_w.dumps(preset.table()), nl=False)
+        return
+    if preset.auction is not None:
+        _auctions(preset, seeds, quick, output, quiet, as_json)
+        return
+    from fedmux.reproduce.reproduction import Reproduction
+
+    given = [*(overrides or []), *([f"execution.device={device}"] if device else [])]
+    work = Reproduction.prepare(preset, output, seeds=seeds, quick=quick, overrides=given)
+    if not quiet and not as_json:
+        notice(_heading(preset) + "".join(f"\n--quick: {change}" for change in work.changes))
+    failures: list[str] = []
+    for part in work.parts:
+        if part.variant and not quiet and not as_json:
+            notice(f"{preset.name}: {part.variant}")
+        hint = f"`fedmux reproduce {name}` with the same options continues"
+        failures += run_comparison(part.comparison, parallel, quiet or as_json, hint)
+    also = {"quick": work.changes, "overrides": work.overrides}
+    _finish(work.outcome(), work.parts, work.folder, also, quiet, as_json)
+    if failures:
+        raise FedmuxError("\n".join(failures))
+
+
+def _list(as_json: bool) -> None:
+    from fedmux.reproduce.preset import all_presets
+
+    rows: list[dict[str, Any]] = []
+    for preset in all_presets():
+        row: dict[str, Any] = {"name": preset.name, "what": preset.title, "paper": preset.paper}
+        row |= {"seeds": preset.seeds, "runs": 0, "rounds": 0, "data": "-"}
+        if preset.auction is None:
+            experiment = preset.described()
+            cells = len(experiment.compare.methods) * len(preset.source.variants or [None]) * preset.seeds
+            row |= {"runs": cells, "rounds": experiment.rounds}
+            row["data"] = ", ".join(dict.fromkeys(task.data for task in experiment.tasks))
+        rows.append(row)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from fedmux.terminal import output, simple_table
+
+    output.print(simple_table(tuple(rows[0]), [row.values() for row in rows]))
+    typer.echo(
+        "fedmux reproduce NAME --quick shows that one works, in minutes; without it, with the paper's setting"
+    )
+
+
+def _heading(preset: Any) -> str:
+    return f"{preset.name}: {preset.title} ({preset.paper})"
+
+
+def _auctions(preset: Any, seeds: int | None, quick: bool, root: Path, quiet: bool, as_json: bool) -> None:
+    from fedmux.reproduce.auctions import auctioned, auctions, means
+
+    rows = auctions(preset.auction, seeds or (5 if quick else preset.seeds), lambda _line: None)
+    folder = root / (preset.name + ("-quick" if quick else ""))
+    _finish(auctioned(preset, rows), [], folder, {"quick": [], "overrides": []}, quiet, as_json)
+    if not quiet and not as_json:
+        from fedmux.report.charts import save, take_up
+
+        save(take_up(means(rows)), folder / "take-up.png")
+
+
+def _finish(
+    outcome: Any, parts: list[Any], folder: Path, also: dict[str, Any], quiet: bool, as_json: bool
+) -> None:
+    """Files in the folder; then the tables, or the summary as JSON."""
+    from fedmux.reproduce import files
+
+    files.write(folder, outcome, parts, also)
+    if as_json:
+        typer.echo((folder / "summary.json").read_text())
+        return
+    if quiet:
+        return
+    from fedmux.report.history import find
+    from fedmux.report.page import write
+    from fedmux.reproduce.pictures import write_pictures
+    from fedmux.terminal import output, simple_table
+
+    for measures, heading in (
+        (outcome.preset.measures, _heading(outcome.preset)),
+        (outcome.preset.costs, None),
+    ):
+        if measures:
+            lines = files.lines(outcome, measures)
+            output.print(simple_table(files.heads(outcome, measures), lines, heading))
+    if outcome.verdicts:
+        output.print(
+            simple_table(
+                files.JUDGED, [files.judgement(one) for one in outcome.verdicts], "what the paper claims"
+            )
+        )
+    for change in also["quick"]:
+        typer.echo(f"--quick, so the figures mean nothing: {change}")
+    write_pictures(folder, outcome, parts)
+    if runs := find([part.comparison.path for part in parts]):
+        write(runs, folder / "report.html", outcome.preset.title)
+    typer.echo(f"folder:     {folder}")

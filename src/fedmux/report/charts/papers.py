@@ -1,0 +1,62 @@
+"""A paper's figures beside ours."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from fedmux.report.charts import look
+from fedmux.report.charts.look import Chart, Rows
+
+OURS, PAPER = "ours", "paper"
+WIDTH, MOST_ROWS = 300, 60
+
+
+def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str) -> Chart | None:
+    """A panel for each measure (key, title, in per cent): ours with its deviation over seeds, the paper's.
+
+    Rows have `row`, `measure`, `source` (ours or paper), `value`, `low` and `high`.
+    """
+    names = list(dict.fromkeys(row["row"] for row in rows))[:MOST_ROWS]
+    panels = []
+    for place, (key, what, percent) in enumerate(titles):
+        shown = [row for row in rows if row["measure"] == key and row["row"] in names]
+        if shown:
+            panels.append(_panel(shown, names, what, percent, labels=place == 0))
+    if not panels:
+        return None
+    return look.joined(panels, title, ["line: one deviation over seeds"], columns=len(panels))
+
+
+def _panel(rows: Rows, names: Sequence[str], what: str, percent: bool, labels: bool) -> Chart:
+    sources = [source for source in (OURS, PAPER) if any(row["source"] == source for row in rows)]
+    axis = alt.Axis(format=look.PERCENT if percent else look.PLAIN, tickCount=6, grid=True)
+    base = alt.Chart(look.data(rows), width=WIDTH, height=alt.Step(22)).encode(
+        y=alt.Y(
+            "row:N",
+            title=None,
+            sort=list(names),
+            axis=alt.Axis(labelLimit=320, grid=True, labels=labels),
+            scale=alt.Scale(domain=list(names)),
+        )
+    )
+    form = ".1%" if percent else ".3~f"
+    colour: Any = look.series("source", "", sources, one=True, symbol="circle")
+    rules = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title=what, axis=axis, scale=alt.Scale(zero=False)), x2="high:Q", color=colour
+    )
+    points = base.mark_point(filled=True, size=80, opacity=1).encode(
+        x=alt.X("value:Q", title=what),
+        color=colour,
+        shape=alt.Shape(
+            "source:N",
+            scale=alt.Scale(domain=sources, range=["circle", "diamond"][: len(sources)]),
+            legend=None,
+        ),
+        tooltip=[
+            alt.Tooltip("row:N", title="method"),
+            alt.Tooltip("source:N", title="whose"),
+            alt.Tooltip("value:Q", title=what, format=form),
+        ],
+    )
+    return alt.layer(rules, points)

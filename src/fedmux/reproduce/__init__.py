@@ -1,0 +1,1 @@
+"""The papers' experiments, rerun: presets, what they measure, and the papers' figures beside ours."""

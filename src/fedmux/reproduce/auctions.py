@@ -1,0 +1,74 @@
+"""Auctions without training: every mechanism over budgets, on bids drawn from the paper's distributions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedmux.randomness import Stream, generator
+from fedmux.recruitment import MECHANISMS
+from fedmux.recruitment.report import hold
+from fedmux.reproduce.outcome import Outcome, Value, judged
+from fedmux.reproduce.preset import Auction, Preset
+
+MEASURES = {"take-up-minimum": "minimum", "take-up-difference": "difference"}
+Rows = list[dict[str, Any]]
+
+
+def auctions(auction: Auction, seeds: int, progress: Callable[[str], None]) -> Rows:
+    """A row for each seed, mechanism and budget. The posted price is the mean bid, whatever the budget."""
+    rows = []
+    for seed in range(seeds):
+        sources = [generator(seed, Stream.BIDS, task=task) for task in range(len(auction.bids))]
+        bids = np.stack([law.draw(auction.users, rng) for law, rng in zip(auction.bids, sources)], axis=1)
+        for name in MECHANISMS:
+            for budget in auction.budgets:
+                spend = float(bids.mean()) if name == "posted-price" else budget
+                taken = hold(bids, spend, name, seed).take_up
+                least, most = float(taken.min()), float(taken.max())
+                rows.append(
+                    {
+                        "mechanism": name,
+                        "budget": budget,
+                        "seed": seed,
+                        "minimum": least,
+                        "difference": most - least,
+                    }
+                )
+        progress(f"bids {seed + 1} of {seeds}")
+    return rows
+
+
+def means(rows: Rows) -> Rows:
+    """Over seeds, for a picture."""
+    by_place: dict[tuple[str, float], Rows] = {}
+    for row in rows:
+        by_place.setdefault((row["mechanism"], row["budget"]), []).append(row)
+    return [
+        {"mechanism": name, "budget": budget}
+        | {key: float(np.mean([row[key] for row in found])) for key in MEASURES.values()}
+        for (name, budget), found in by_place.items()
+    ]
+
+
+def auctioned(preset: Preset, rows: Rows) -> Outcome:
+    """The mechanisms at those budgets for which the preset has figures."""
+    shown = {row for figures in preset.figures.values() for row in figures}
+    budgets = {name.rpartition(" ")[2] for name in shown}
+    values: dict[str, dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if f"{row['budget']:g}" in budgets:
+            found = values.setdefault(f"{row['mechanism']}, budget {row['budget']:g}", {})
+            for measure, key in MEASURES.items():
+                found.setdefault(measure, {})[row["seed"]] = row[key]
+    ordered = sorted(values, key=lambda name: float(name.rpartition(" ")[2]))
+    return judged(
+        preset,
+        {
+            name: {
+                measure: Value(found, preset.figures.get(measure, {}).get(name))
+                for measure, found in values[name].items()
+            }
+            for name in ordered
+        },
+    )

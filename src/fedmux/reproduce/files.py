@@ -1,0 +1,194 @@
+"""What a reproduction leaves behind: a summary, curves, a table and pictures; small enough to keep."""
+
+import gzip
+import io
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedmux.record import environment, write_atomically
+from fedmux.report.history import History, number
+from fedmux.reproduce.measures import parse, title
+from fedmux.reproduce.outcome import Outcome, Part, Value, Verdict
+from fedmux.reproduce.preset import Figure
+
+COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
+
+
+def text(key: str, value: float | None, spread: float | None = None) -> str:
+    """A measure as it stands in a table."""
+    if value is None:
+        return "-"
+    return parse(key)[0].text(value, spread)
+
+
+def ours(key: str, value: Value) -> str:
+    return text(key, value.mean, value.deviation)
+
+
+def papers(key: str, figure: Figure | None) -> str:
+    return "" if figure is None else text(key, figure.value, figure.spread)
+
+
+def heads(outcome: Outcome, measures: Sequence[str]) -> list[str]:
+    """Of the columns: a measure that the paper has figures for has two."""
+    found, theirs = ["mechanism" if outcome.preset.auction else "method"], outcome.preset.theirs
+    for key in measures:
+        found += [f"{title(key)}: {theirs}", "ours"] if outcome.has_figures(key) else [title(key)]
+    return found
+
+
+def lines(outcome: Outcome, measures: Sequence[str]) -> list[list[str]]:
+    """The rows of the table."""
+    rows = []
+    for name, values in outcome.rows.items():
+        cells = [name]
+        for key in measures:
+            if outcome.has_figures(key):
+                cells.append(papers(key, values[key].paper))
+            cells.append(ours(key, values[key]))
+        rows.append(cells)
+    return rows
+
+
+def judgement(verdict: Verdict) -> list[str]:
+    """A claim as a line: what, between whom, by how much, and whether it holds."""
+    claim = verdict.claim
+    percent = parse(claim.measure)[0].form == "percent"
+    scale, unit, digits = (100, " points", 1) if percent else (1, "", 3)
+    found = "-"
+    if verdict.difference is not None:
+        found = f"{scale * verdict.difference:+.{digits}f}"
+        if verdict.half_width is not None:
+            found += f" ± {scale * verdict.half_width:.{digits}f}"
+        found += unit
+    return [claim.says, f"{claim.of} - {verdict.against}", found, verdict.verdict]
+
+
+JUDGED = ["claim", "between", "difference, 95 %", "verdict"]
+
+
+def markdown(outcome: Outcome) -> str:
+    groups = [measures for measures in (outcome.preset.measures, outcome.preset.costs) if measures]
+    parts = [_table(heads(outcome, measures), lines(outcome, measures)) for measures in groups]
+    if outcome.verdicts:
+        parts.append(_table(JUDGED, map(judgement, outcome.verdicts)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    made = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join([*made, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> dict[str, Any]:
+    """Everything that a reader of the figures needs to know of them."""
+    runs = [
+        (part, label, run) for part in parts for label, group in part.runs().items() for run in group.values()
+    ]
+    absent = [name for part in parts for name in part.missing()]
+    return {
+        "preset": outcome.preset.name,
+        "paper": outcome.preset.paper,
+        "complete": not absent,
+        "missing": absent,
+        **also,
+        "commit": _commit(),
+        "made": _made([run for _, _, run in runs]) if parts else {_machine(environment()): {}},
+        "rows": [
+            {
+                **({"variant": part.variant} if part.variant else {}),
+                "method": label,
+                "seed": run.seed,
+                "task": task,
+                "final_accuracy": number(run.summary, "tasks", task, "accuracy"),
+            }
+            for part, label, run in runs
+            for task in run.tasks
+        ],
+        "table": table(outcome),
+        "claims": [verdict.table() for verdict in outcome.verdicts],
+    }
+
+
+def table(outcome: Outcome) -> dict[str, Any]:
+    return {
+        name: {key: value.table() for key, value in values.items()} for name, values in outcome.rows.items()
+    }
+
+
+def _made(runs: Sequence[History]) -> dict[str, Any]:
+    """Where and when, and the seconds of all runs; they overlap where several ran at a time."""
+    places: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        try:
+            found = json.loads((run.path / "environment.json").read_text())
+        except (OSError, ValueError):
+            continue
+        place = places.setdefault(
+            _machine(found), {"from": found["time"], "to": found["time"], "runs": 0, "seconds": 0.0}
+        )
+        place["from"], place["to"] = min(place["from"], found["time"]), max(place["to"], found["time"])
+        place["torch"] = found["packages"]["torch"]
+        place["runs"] += 1
+        place["seconds"] = round(place["seconds"] + (number(run.summary, "seconds") or 0.0), 1)
+    return places
+
+
+def _machine(found: dict[str, Any]) -> str:
+    return str(found["gpus"][0]) if found.get("gpus") else f"{found['processor']}, {found['cores']} cores"
+
+
+def _commit() -> str | None:
+    """Of the code, where it is a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def curves(parts: Sequence[Part]) -> bytes:
+    """CSV, packed: a line for each run, round and task."""
+    out = io.StringIO()
+    out.write(",".join(["variant", "method", "seed", "round", "task", *COLUMNS]) + "\n")
+    for part in parts:
+        for label, group in part.runs().items():
+            for run in group.values():
+                for entry in run.metrics:
+                    for task, values in entry["tasks"].items():
+                        head = [part.variant or "", f'"{label}"', run.seed, entry["round"], task]
+                        cells = [_cell(values.get(column)) for column in COLUMNS]
+                        out.write(",".join(map(str, [*head, *cells])) + "\n")
+    return gzip.compress(out.getvalue().encode(), 9, mtime=0)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def chart_rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """For the picture of ours beside the paper's."""
+    rows = []
+    for name, values in outcome.rows.items():
+        for key, value in values.items():
+            found = [("ours", value.mean, value.deviation)]
+            if value.paper is not None:
+                found.append(("paper", value.paper.value, value.paper.spread))
+            for source, mean, spread in found:
+                if mean is not None:
+                    ends = {"low": mean - (spread or 0.0), "high": mean + (spread or 0.0)}
+                    rows.append({"row": name, "measure": key, "source": source, "value": mean, **ends})
+    return rows
+
+
+def write(folder: Path, outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    told = summary(outcome, parts, also)
+    write_atomically(folder / "summary.json", json.dumps(told, indent=1).encode())
+    write_atomically(folder / "table.md", markdown(outcome).encode())
+    if parts:
+        write_atomically(folder / "curves.csv.gz", curves(parts))

@@ -1,0 +1,142 @@
+"""What is read off a finished run for a paper's table. `name@argument` gives a measure its argument."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from fedmux.errors import FedmuxError
+from fedmux.report.history import Entry, History, number
+
+Read = Callable[[History, History | None, str], float | None]  # run, its baseline's of that seed, argument
+
+
+@dataclass(frozen=True)
+class Measure:
+    title: str
+    form: str  # percent, plain or bytes
+    read: Read
+
+    def text(self, value: float, spread: float | None = None) -> str:
+        """A number for a table, with as many digits as it needs, and its deviation."""
+        scale, unit = {"percent": (100, " %"), "bytes": (2**-20, " MiB")}.get(self.form, (1, ""))
+        size = abs(scale * value)
+        digits = {"percent": 1, "bytes": 0}.get(self.form, 3 if size < 5 else 1 if size < 1000 else 0)
+        numbers = [f"{scale * number:,.{digits}f}" for number in (value, spread) if number is not None]
+        return " ± ".join(numbers) + unit
+
+
+def _summary(*keys: str) -> Read:
+    return lambda run, _base, _at: number(run.summary, *keys)
+
+
+def _relative(run: History, base: History | None, _at: str) -> float | None:
+    mine = number(run.summary, "accuracy", "mean")
+    full = number(base.summary, "accuracy", "mean") if base else None
+    return mine / full if mine is not None and full else None
+
+
+def _task_spread(run: History, _base: History | None, _at: str) -> float | None:
+    found = [number(run.summary, "tasks", task, "accuracy") for task in run.tasks]
+    return float(np.std([value for value in found if value is not None]))
+
+
+def _of_task(run: History, _base: History | None, task: str) -> float | None:
+    return number(run.summary, "tasks", task, "accuracy")
+
+
+def _variance_at(run: History, _base: History | None, at: str) -> float | None:
+    if not at:
+        return number(run.summary, "accuracy", "variance")
+    found = [entry for entry in run.metrics if entry["round"] <= int(at) and "accuracy" in entry]
+    return number(found[-1], "accuracy", "variance") if found else None
+
+
+def _step_sizes(run: History) -> list[float]:
+    """Of each round, the sum over tasks."""
+    return [_over_tasks(entry, "step_size") for entry in run.metrics if entry["round"]]
+
+
+def _over_tasks(entry: Entry, key: str) -> float:
+    return sum(number(values, key) or 0.0 for values in entry["tasks"].values())
+
+
+def _per_round(cost: str) -> Read:
+    """A round's cost, or with an accuracy as argument what it took to reach it (None: not reached)."""
+
+    def read(run: History, _base: History | None, at: str) -> float | None:
+        spent = list(accumulate(_over_tasks(entry, cost) for entry in run.metrics))
+        if not at:
+            return spent[-1] / max(run.last_round, 1)
+        reached = (
+            total
+            for entry, total in zip(run.metrics, spent)
+            if (number(entry, "accuracy", "mean") or 0.0) >= float(at)
+        )
+        return next(reached, None)
+
+    return read
+
+
+def _rand_index(run: History, _base: History | None, at: str) -> float | None:
+    """At the last grouping up to a round, against the true clusters of a task: `25:mnist`."""
+    last, _, task = at.partition(":")
+    grouped = [
+        index
+        for entry in run.metrics
+        if entry["round"] <= int(last)
+        and (index := number(entry, "allocation", "rand_index", task)) is not None
+    ]
+    return grouped[-1] if grouped else None
+
+
+def _take_up(of: Callable[[list[float]], float]) -> Read:
+    def read(run: History, _base: History | None, _at: str) -> float | None:
+        taken = (run.summary or {}).get("recruitment", {}).get("take_up", {})
+        return of(list(taken.values())) if taken else None
+
+    return read
+
+
+MEASURES: dict[str, Measure] = {
+    "relative": Measure("relative accuracy", "plain", _relative),
+    "average": Measure("accuracy", "percent", _summary("accuracy", "mean")),
+    "minimum": Measure("worst task", "percent", _summary("accuracy", "minimum")),
+    "spread": Measure("deviation over tasks", "percent", _task_spread),
+    "variance": Measure("variance over tasks", "plain", _variance_at),
+    "task": Measure("accuracy", "percent", _of_task),
+    "step-size": Measure("step size", "plain", lambda run, _base, _at: float(np.mean(_step_sizes(run)))),
+    "step-size-deviation": Measure(
+        "its deviation over rounds", "plain", lambda run, _base, _at: float(np.std(_step_sizes(run)))
+    ),
+    "uploads": Measure("uploads", "plain", _per_round("uploads")),
+    "upload-bytes": Measure("upload", "bytes", _per_round("upload_bytes")),
+    "steps": Measure("gradient steps", "plain", _per_round("gradient_steps")),
+    "passes": Measure("forward passes", "plain", _per_round("forward_passes")),
+    "memory": Measure("server's extra state", "bytes", _summary("server_bytes")),
+    "rand-index": Measure("Rand index", "plain", _rand_index),
+    "take-up-minimum": Measure("smallest take-up", "plain", _take_up(min)),
+    "take-up-difference": Measure("difference of take-up", "plain", _take_up(lambda t: max(t) - min(t))),
+}
+COSTS = ("uploads", "upload-bytes", "steps", "passes")
+
+
+def parse(key: str) -> tuple[Measure, str]:
+    name, _, argument = key.partition("@")
+    if name not in MEASURES:
+        raise FedmuxError(f'there is no measure "{name}"; known: {", ".join(MEASURES)}')
+    return MEASURES[name], argument
+
+
+def title(key: str) -> str:
+    measure, argument = parse(key)
+    name = key.partition("@")[0]
+    if name in COSTS:
+        return f"{measure.title} to {100 * float(argument):g} %" if argument else f"{measure.title} a round"
+    if name == "task":
+        return argument
+    if name == "rand-index":
+        last, _, task = argument.partition(":")
+        return f"{measure.title}, {task}, round {last}"
+    return f"{measure.title} at round {argument}" if argument else measure.title

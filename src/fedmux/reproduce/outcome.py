@@ -1,0 +1,135 @@
+"""What a preset's runs came to: rows of measures beside the paper's figures, and its claims judged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedmux.comparison import Comparison, paired_difference
+from fedmux.report.history import History
+from fedmux.reproduce.measures import parse
+from fedmux.reproduce.preset import Claim, Figure, Preset
+
+HOLDS, FAILS, OPEN, UNKNOWN = "holds", "does not hold", "not clear", "not run"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The comparison of one variant, or the only one."""
+
+    variant: str | None
+    comparison: Comparison
+
+    def row(self, label: str) -> str:
+        return label if self.variant is None else f"{label}, {self.variant}"
+
+    def runs(self) -> dict[str, dict[int, History]]:
+        """Finished runs by label and seed; every label, also one without any."""
+        found: dict[str, dict[int, History]] = {}
+        for cell in self.comparison.cells:
+            group = found.setdefault(cell.label, {})
+            if self.comparison.finished(cell):
+                group[cell.seed] = History.read(self.comparison.folder(cell))
+        return found
+
+    def missing(self) -> list[str]:
+        return [self.row(cell.name) for cell in self.comparison.cells if not self.comparison.finished(cell)]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measure of one row, by seed, and what the paper has for it."""
+
+    by_seed: dict[int, float]
+    paper: Figure | None = None
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean(list(self.by_seed.values()))) if self.by_seed else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Over seeds."""
+        values = list(self.by_seed.values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+    def table(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"mean": self.mean, "std": self.deviation, "seeds": self.by_seed}
+        if self.paper is not None:
+            told["paper"] = self.paper.model_dump(exclude_none=True)
+        return told
+
+
+@dataclass(frozen=True)
+class Verdict:
+    claim: Claim
+    against: str
+    difference: float | None
+    half_width: float | None  # of the 95 % confidence interval
+    verdict: str
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "says": self.claim.says,
+            "measure": self.claim.measure,
+            "of": self.claim.of,
+            "over": self.against,
+            "by": self.claim.by,
+            "within": self.claim.within,
+            "difference": self.difference,
+            "half_width": self.half_width,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    preset: Preset
+    rows: dict[str, dict[str, Value]]  # by row, by measure
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def has_figures(self, measure: str) -> bool:
+        return any(row[measure].paper is not None for row in self.rows.values())
+
+
+def outcome(preset: Preset, parts: Sequence[Part]) -> Outcome:
+    """From the runs that are finished."""
+    rows: dict[str, dict[str, Value]] = {}
+    for part in parts:
+        runs = part.runs()
+        for label, group in runs.items():
+            base = runs[part.comparison.references[label]]
+            rows[part.row(label)] = {
+                key: _value(preset, key, part.row(label), group, base) for key in preset.read
+            }
+    return judged(preset, rows)
+
+
+def judged(preset: Preset, rows: dict[str, dict[str, Value]]) -> Outcome:
+    verdicts = [_judge(claim, other, rows) for claim in preset.claims for other in claim.over]
+    return Outcome(preset, rows, verdicts)
+
+
+def _value(preset: Preset, key: str, row: str, runs: dict[int, History], base: dict[int, History]) -> Value:
+    measure, argument = parse(key)
+    found = {seed: measure.read(run, base.get(seed), argument) for seed, run in runs.items()}
+    return Value(
+        {seed: value for seed, value in found.items() if value is not None},
+        preset.figures.get(key, {}).get(row),
+    )
+
+
+def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:
+    """By the paired differences over seeds: clear if their confidence interval lies on one side."""
+    mine, theirs = (rows[row][claim.measure].by_seed for row in (claim.of, other))
+    difference, half = paired_difference([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
+    if difference is None:
+        return Verdict(claim, other, None, None, UNKNOWN)
+    if half is None:
+        return Verdict(claim, other, difference, None, OPEN)
+    if claim.within is not None:
+        holds, fails = abs(difference) + half <= claim.within, abs(difference) - half > claim.within
+    else:
+        holds, fails = difference - half >= claim.by, difference + half < claim.by
+    return Verdict(claim, other, difference, half, HOLDS if holds else FAILS if fails else OPEN)

@@ -1,0 +1,50 @@
+"""A reproduction in pictures: ours beside the paper's figures, and the charts of the paper's plots."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedmux.report.charts import CHARTS, Chart, beside, plane, save
+from fedmux.report.history import History
+from fedmux.reproduce.files import chart_rows
+from fedmux.reproduce.measures import parse, title
+from fedmux.reproduce.outcome import Outcome, Part
+from fedmux.reproduce.preset import Picture
+
+MOST_PANELS = 3  # measures side by side
+
+
+def pictures(outcome: Outcome, parts: Sequence[Part]) -> Iterator[tuple[str, Chart]]:
+    """(name, chart) of each that there is data for."""
+    keys = [(key, title(key), parse(key)[0].form == "percent") for key in outcome.preset.measures]
+    chart = beside(chart_rows(outcome), keys[:MOST_PANELS], outcome.preset.title)
+    if chart is not None:
+        yield "figures", chart
+    for part in parts:
+        groups = {label: list(group.values()) for label, group in part.runs().items() if group}
+        ending = f"-{part.variant.replace(' ', '-')}" if part.variant else ""
+        for picture in outcome.preset.charts:
+            for name, drawn in _drawn(picture, groups):
+                if drawn is not None:
+                    yield name + ending, drawn
+
+
+def _drawn(picture: Picture, groups: dict[str, list[History]]) -> Iterator[tuple[str, Chart | None]]:
+    """A chart of all runs, or of the first run of each method."""
+    kind = next(kind for kind in CHARTS if kind.key == picture.chart)
+    if kind.several:
+        yield kind.key, kind.draw([run for group in groups.values() for run in group])
+        return
+    for label, group in groups.items():
+        name = f"{kind.key}-{label.replace('*', '-star').replace(' ', '-')}"
+        if kind.key == "groups":
+            yield name, plane(group[0], picture.rounds, picture.task)
+        else:
+            yield name, kind.draw(group[:1])
+
+
+def write_pictures(folder: Path, outcome: Outcome, parts: Sequence[Part]) -> list[Path]:
+    written = []
+    for name, chart in pictures(outcome, parts):
+        written.append(folder / f"{name}.png")
+        save(chart, written[-1])
+    return written
