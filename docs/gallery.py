@@ -141,8 +141,12 @@ def section(key: str, title: str, caption: str) -> str:
 
 
 def picture(chart: Chart, path: Path) -> None:
-    """A PNG without transparency and packed as small as it gets: a third of what the renderer writes."""
     save(chart, path, ppi=PPI)
+    path.write_bytes(packed(path))
+
+
+def packed(path: Path) -> bytes:
+    """A PNG without transparency and packed as small as it gets: a third of what the renderer writes."""
     pixels = decode_png(path.read_bytes(), path.name)[:, :, :3]
     height, width, _ = pixels.shape
     rows = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))  # each row begins with its filter, none
@@ -152,7 +156,7 @@ def picture(chart: Chart, path: Path) -> None:
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in parts
     ]
-    path.write_bytes(SIGNATURE + b"".join(chunks))
+    return SIGNATURE + b"".join(chunks)
 
 
 def main(folder: Path) -> None:

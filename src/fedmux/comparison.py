@@ -119,11 +119,18 @@ class Design:
         }
 
     def added_to(self, other: "Design", where: str) -> "Design":
-        """Both together: their methods and seeds. Experiment and varied keys must be the same."""
+        """Both together: their methods and seeds. Experiment and varied keys must be the same.
+
+        Not so how it is computed: what is left may be trained elsewhere.
+        """
         methods = {_label(method): method for method in other.methods}
         added = {_label(method): method for method in self.methods}
         same = all(methods.get(label, method) == method for label, method in added.items())
-        if not same or (self.table, self.vary) != (other.table, other.vary):
+        experiments = [
+            {key: value for key, value in design.table.items() if key != "execution"}
+            for design in (self, other)
+        ]
+        if not same or experiments[0] != experiments[1] or self.vary != other.vary:
             raise FedmuxError(f"{where}: holds another comparison; choose another folder with -o")
         return replace(
             self,

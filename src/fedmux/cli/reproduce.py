@@ -24,6 +24,7 @@ def reproduce(
     ] = FOLDER,
     device: Device = None,
     overrides: Overrides = None,
+    show: Annotated[bool, typer.Option("--show", help="Only what is done; train nothing.")] = False,
     as_file: Annotated[
         bool, typer.Option("--print", help="Print it as an experiment file; run nothing.")
     ] = False,
@@ -50,11 +51,11 @@ def reproduce(
     from fedmux.reproduce.reproduction import Reproduction
 
     given = [*(overrides or []), *([f"execution.device={device}"] if device else [])]
-    work = Reproduction.prepare(preset, output, seeds=seeds, quick=quick, overrides=given)
+    work = Reproduction.prepare(preset, output, seeds=seeds, quick=quick, overrides=given, train=not show)
     if not quiet and not as_json:
         notice(_heading(preset) + "".join(f"\n--quick: {change}" for change in work.changes))
     failures: list[str] = []
-    for part in work.parts:
+    for part in [] if show else work.parts:
         if part.variant and not quiet and not as_json:
             notice(f"{preset.name}: {part.variant}")
         hint = f"`fedmux reproduce {name}` with the same options continues"

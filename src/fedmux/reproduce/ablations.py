@@ -9,7 +9,7 @@ from fedmux.allocation import Allocator
 from fedmux.allocation.plan import RoundState, Signals
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
-from fedmux.methods.memory import FedVarp, MifaMethod, Scaffold
+from fedmux.methods.memory import FedVarp
 from fedmux.methods.variance_reduced import Lvr
 from fedmux.population import Floats
 
@@ -30,26 +30,10 @@ class LossOverPoints(Lvr):
         return _LossOverPoints(self.signal, options)
 
 
-class OneJob:
-    """Clients are drawn, not processors: B_i counts as 1 for everybody."""
-
-    def allocator(self) -> Allocator:
-        return RandomAllocator("clients")
-
-
-class FedVarpOneJob(OneJob, FedVarp):
-    """FedVARP that ignores processors."""
+class FedVarpOneJob(FedVarp):
+    """FedVARP that draws clients, not processors: B_i counts as 1 for everybody."""
 
     name: ClassVar[str] = "fedvarp-one-job"
 
-
-class MifaOneJob(OneJob, MifaMethod):
-    """MIFA that ignores processors."""
-
-    name: ClassVar[str] = "mifa-one-job"
-
-
-class ScaffoldOneJob(OneJob, Scaffold):
-    """SCAFFOLD that ignores processors."""
-
-    name: ClassVar[str] = "scaffold-one-job"
+    def allocator(self) -> Allocator:
+        return RandomAllocator("clients")

@@ -21,6 +21,8 @@ class Measure:
     def text(self, value: float, spread: float | None = None) -> str:
         """A number for a table, with as many digits as it needs, and its deviation."""
         scale, unit = {"percent": (100, " %"), "bytes": (2**-20, " MiB")}.get(self.form, (1, ""))
+        if not value and not spread:
+            return f"0{unit}"
         size = abs(scale * value)
         digits = {"percent": 1, "bytes": 0}.get(self.form, 3 if size < 5 else 1 if size < 1000 else 0)
         numbers = [f"{scale * number:,.{digits}f}" for number in (value, spread) if number is not None]

@@ -40,17 +40,20 @@ class Reproduction:
         seeds: int | None = None,
         quick: bool = False,
         overrides: Sequence[str] = (),
+        train: bool = True,
     ) -> "Reproduction":
         """Validate everything and write the plans; FedmuxError says what is missing before work starts."""
         table, changes = preset.table(), list[str]()
         if quick:
             table, changes = smaller(table)
-        elif absent := missing(table):
+        elif train and (absent := missing(table)):
             getting = "; ".join(f"fedmux data get {name}" for name in absent)
             raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
         suffix = "-quick" if quick else ""
         numbers = list(range(seeds or (1 if quick else preset.seeds)))
         runs = root / (preset.source.name + suffix)
+        if not train and not runs.exists():
+            raise FedmuxError(f"{runs}: there is nothing yet; without --show it is trained")
         parts = []
         variants: list[Variant | None] = [*preset.source.variants] or [None]
         for variant in variants:

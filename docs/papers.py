@@ -1,0 +1,148 @@
+"""Writes papers.md from papers/results: `python docs/papers.py`; with --check it only says if that is due.
+
+`python docs/papers.py --keep reproduced/NAME ...` first takes over what `fedmux reproduce NAME` left there:
+figures, curves and pictures, no weights.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from gallery import packed
+
+from fedmux.reproduce.preset import Preset, all_presets, find
+
+HERE = Path(__file__).parent
+TARGET, RESULTS = HERE / "papers.md", HERE.parent / "papers" / "results"
+KEPT = ("summary.json", "curves.csv.gz", "table.md")
+
+INTRODUCTION = """<!-- Written by docs/papers.py from papers/results and the presets: change those. -->
+# The papers, rerun
+
+Every experiment of the [papers](../README.md#papers) is a preset: `fedmux reproduce NAME` trains it, prints
+the paper's figures beside ours and draws the pictures. This page shows what came out, agreeing or not.
+
+```sh
+fedmux reproduce list                                  # all of them
+fedmux reproduce table1-3tasks --device cuda           # as in the paper; Ctrl-C and the same command go on
+fedmux reproduce table1-3tasks --show                  # the table and pictures of what is done so far
+fedmux reproduce table1-3tasks --quick                 # minutes on two cores, to see that it works
+fedmux reproduce group-fig3 --seeds 1 --set rounds=30  # fewer seeds, keys changed
+fedmux reproduce fair-exp1 --print > fair.toml         # as an experiment file, for `fedmux run` and `compare`
+```
+
+How to read the tables: final accuracy is the mean over the last ten rounds; ± is one standard deviation over
+seeds (the papers do not say over what theirs is). A claim **holds** if the 95 % confidence interval of the
+difference, paired by seed, lies on its side, **does not hold** if it lies on the other, and is **not clear**
+otherwise. `papers/results/NAME` has the final accuracy of each run and task (`summary.json`), and accuracy,
+loss and costs of every round (`curves.csv.gz`). Learning rates and batch sizes that a paper leaves open were
+chosen on `random` alone and are the same for all methods.
+"""
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """The summaries that are there, in the order of the presets."""
+    found = {preset.name: RESULTS / preset.name / "summary.json" for preset in all_presets()}
+    return {name: json.loads(path.read_text()) for name, path in found.items() if path.exists()}
+
+
+def page() -> str:
+    results = kept()
+    absent = [preset for preset in all_presets() if preset.name not in results]
+    parts = [INTRODUCTION, claims(results)]
+    parts += [section(preset, results[preset.name]) for preset in all_presets() if preset.name in results]
+    if absent:
+        parts.append(not_run(absent))
+    return "\n".join(parts)
+
+
+def claims(results: dict[str, dict[str, Any]]) -> str:
+    lines = ["## Claims\n", "| preset | claim | between | difference, 95 % | |", "|---|---|---|---|---|"]
+    for name in results:
+        text = (RESULTS / name / "table.md").read_text()
+        for row in text.partition("| claim |")[2].splitlines()[2:]:
+            lines.append(f"| [{name}](#{name}) {row}")
+    return "\n".join(lines) + "\n"
+
+
+def section(preset: Preset, summary: dict[str, Any]) -> str:
+    folder = RESULTS / preset.name
+    parts = [
+        f"## {preset.name}\n",
+        f"{preset.title}. {preset.paper}.{''.join(f' {note}' for note in preset.notes)}\n",
+    ]
+    parts.append(f"`{command(preset, summary)}`: {where(summary)}\n")
+    if summary["missing"]:
+        parts.append(f"Not complete: {len(summary['missing'])} runs are missing.\n")
+    parts.append((folder / "table.md").read_text())
+    parts += [
+        f"![{preset.title}: {path.stem}](../papers/results/{preset.name}/{path.name})\n"
+        for path in sorted(folder.glob("*.png"), key=lambda path: (path.stem != "figures", path.stem))
+    ]
+    if (folder / "discussion.md").exists():
+        parts.append((folder / "discussion.md").read_text())
+    return "\n".join(parts)
+
+
+def command(preset: Preset, summary: dict[str, Any]) -> str:
+    seeds = {row["seed"] for row in summary["rows"]}
+    words = ["fedmux reproduce", preset.name]
+    words += [f"--seeds {len(seeds)}"] if seeds and len(seeds) != preset.seeds else []
+    return " ".join(words + [f"--set {override}" for override in summary["overrides"]])
+
+
+def where(summary: dict[str, Any]) -> str:
+    told = []
+    for machine, made in summary["made"].items():
+        told.append(machine)
+        if made:
+            told[-1] += f", {made['runs']} runs, {made['to'][:10]}, torch {made['torch']}"
+    return "; ".join(told)
+
+
+def not_run(presets: list[Preset]) -> str:
+    times = json.loads((RESULTS / "estimates.json").read_text())
+    lines = [
+        "## Not run yet\n",
+        times.pop("about") + "\n",
+        "| preset | what | runs | estimated |",
+        "|---|---|---|---|",
+    ]
+    for preset in presets:
+        runs = len(preset.described().compare.methods) * len(preset.source.variants or [None]) * preset.seeds
+        lines.append(f"| `{preset.name}` | {preset.title}, {preset.paper} | {runs} | {times[preset.name]} |")
+    return "\n".join(lines) + "\n"
+
+
+def keep(source: Path) -> None:
+    """Take over a reproduction's results."""
+    folder = RESULTS / source.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.png"):
+        old.unlink()
+    preset = find(source.name)
+    known = preset.runs and all(
+        method in preset.source.table()["compare"]["methods"] for method in preset.methods
+    )
+    for name in KEPT:
+        if (source / name).exists() and not (known and name == "curves.csv.gz"):  # they are there already
+            shutil.copy(source / name, folder)
+    for picture in source.glob("*.png"):
+        (folder / picture.name).write_bytes(packed(picture))
+
+
+def main(arguments: list[str]) -> None:
+    if arguments == ["--check"]:
+        if TARGET.read_text("utf-8") != page():
+            sys.exit("papers.md is not up to date; run `make docs`")
+        return
+    if arguments[:1] == ["--keep"]:
+        for name in arguments[1:]:
+            keep(Path(name))
+    TARGET.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
