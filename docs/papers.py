@@ -30,7 +30,7 @@ fedmux reproduce table1-3tasks --device cuda           # as in the paper; Ctrl-C
 fedmux reproduce table1-3tasks --show                  # the table and pictures of what is done so far
 fedmux reproduce table1-3tasks --quick                 # minutes on two cores, to see that it works
 fedmux reproduce group-fig3 --seeds 1 --set rounds=30  # fewer seeds, keys changed
-fedmux reproduce fair-exp1 --print > fair.toml         # as an experiment file, for `fedmux run` and `compare`
+fedmux reproduce fair-exp1 --print                     # as an experiment file, for `run` and `compare`
 ```
 
 How to read the tables: final accuracy is the mean over the last ten rounds; ± is one standard deviation over

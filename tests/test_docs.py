@@ -129,6 +129,12 @@ def test_the_tables_of_results_are_up_to_date() -> None:
     assert PAGES["docs/benchmark-results.md"] == rendered, "run `make docs`"
 
 
+def test_the_page_of_the_papers_is_up_to_date() -> None:
+    check = [sys.executable, ROOT / "docs" / "papers.py", "--check"]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def commands() -> list[Any]:
     """(command line, whether it stands in a block of code and so must be complete), with its page."""
     found = []

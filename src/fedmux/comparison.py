@@ -6,7 +6,7 @@ the rest as workers; a GPU takes several runs at once, which fill each other's g
 
     DIR/comparison.toml            what is compared
     DIR/experiments/<cell>.toml    one experiment for each cell
-    DIR/runs/<cell>/               its run folder
+    DIR/runs/<cell>/               its run folder, without checkpoints once it is finished
     DIR/results.json               the table
 """
 
@@ -14,6 +14,7 @@ import copy
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -231,6 +232,8 @@ class Comparison:
                 time.sleep(0.2)
                 for process in [p for p in working if p.poll() is not None]:
                     cell = working.pop(process)
+                    if self.finished(cell):  # with state for each client a checkpoint takes gigabytes
+                        shutil.rmtree(self.folder(cell) / "checkpoints", ignore_errors=True)
                     if process.returncode:
                         log = (self.path / "runs" / f"{cell.name}.log").read_text().strip().splitlines()
                         reason = log[-1] if log else f"ended with {process.returncode}"

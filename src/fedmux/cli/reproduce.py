@@ -53,7 +53,7 @@ def reproduce(
     given = [*(overrides or []), *([f"execution.device={device}"] if device else [])]
     work = Reproduction.prepare(preset, output, seeds=seeds, quick=quick, overrides=given, train=not show)
     if not quiet and not as_json:
-        notice(_heading(preset) + "".join(f"\n--quick: {change}" for change in work.changes))
+        notice(_heading(preset))
     failures: list[str] = []
     for part in [] if show else work.parts:
         if part.variant and not quiet and not as_json:
@@ -136,8 +136,8 @@ def _finish(
                 files.JUDGED, [files.judgement(one) for one in outcome.verdicts], "what the paper claims"
             )
         )
-    for change in also["quick"]:
-        typer.echo(f"--quick, so the figures mean nothing: {change}")
+    if also["quick"]:
+        typer.echo(f"--quick, so the figures mean nothing: {'; '.join(also['quick'])}")
     write_pictures(folder, outcome, parts)
     if runs := find([part.comparison.path for part in parts]):
         write(runs, folder / "report.html", outcome.preset.title)

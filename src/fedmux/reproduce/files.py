@@ -177,7 +177,7 @@ def chart_rows(outcome: Outcome) -> list[dict[str, Any]]:
         for key, value in values.items():
             found = [("ours", value.mean, value.deviation)]
             if value.paper is not None:
-                found.append(("paper", value.paper.value, value.paper.spread))
+                found.append((outcome.preset.theirs, value.paper.value, value.paper.spread))
             for source, mean, spread in found:
                 if mean is not None:
                     ends = {"low": mean - (spread or 0.0), "high": mean + (spread or 0.0)}

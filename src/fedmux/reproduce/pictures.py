@@ -16,7 +16,7 @@ MOST_PANELS = 3  # measures side by side
 def pictures(outcome: Outcome, parts: Sequence[Part]) -> Iterator[tuple[str, Chart]]:
     """(name, chart) of each that there is data for."""
     keys = [(key, title(key), parse(key)[0].form == "percent") for key in outcome.preset.measures]
-    chart = beside(chart_rows(outcome), keys[:MOST_PANELS], outcome.preset.title)
+    chart = beside(chart_rows(outcome), keys[:MOST_PANELS], outcome.preset.title, outcome.preset.theirs)
     if chart is not None:
         yield "figures", chart
     for part in parts:

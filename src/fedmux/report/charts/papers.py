@@ -8,28 +8,29 @@ import altair as alt
 from fedmux.report.charts import look
 from fedmux.report.charts.look import Chart, Rows
 
-OURS, PAPER = "ours", "paper"
 WIDTH, MOST_ROWS = 300, 60
 
 
-def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str) -> Chart | None:
+def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str, theirs: str) -> Chart | None:
     """A panel for each measure (key, title, in per cent): ours with its deviation over seeds, the paper's.
 
-    Rows have `row`, `measure`, `source` (ours or paper), `value`, `low` and `high`.
+    Rows have `row`, `measure`, `source` ("ours", or whose the figures are), `value`, `low` and `high`.
     """
     names = list(dict.fromkeys(row["row"] for row in rows))[:MOST_ROWS]
     panels = []
     for place, (key, what, percent) in enumerate(titles):
         shown = [row for row in rows if row["measure"] == key and row["row"] in names]
         if shown:
-            panels.append(_panel(shown, names, what, percent, labels=place == 0))
+            panels.append(_panel(shown, names, what, percent, ["ours", theirs], labels=place == 0))
     if not panels:
         return None
     return look.joined(panels, title, ["line: one deviation over seeds"], columns=len(panels))
 
 
-def _panel(rows: Rows, names: Sequence[str], what: str, percent: bool, labels: bool) -> Chart:
-    sources = [source for source in (OURS, PAPER) if any(row["source"] == source for row in rows)]
+def _panel(
+    rows: Rows, names: Sequence[str], what: str, percent: bool, sources: Sequence[str], labels: bool
+) -> Chart:
+    sources = [source for source in sources if any(row["source"] == source for row in rows)]
     axis = alt.Axis(format=look.PERCENT if percent else look.PLAIN, tickCount=6, grid=True)
     base = alt.Chart(look.data(rows), width=WIDTH, height=alt.Step(22)).encode(
         y=alt.Y(

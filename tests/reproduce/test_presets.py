@@ -1,0 +1,316 @@
+"""The presets: files that make sense throughout, the papers' settings and figures, and their small versions."""
+
+import copy
+import json
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from commands import fedmux
+from fedmux.comparison import Design
+from fedmux.data.catalogue import DEBIAN_FASHION_MNIST, EMBEDDED, KNOWN, SAMPLE
+from fedmux.experiment import Experiment
+from fedmux.problems import put
+from fedmux.recruitment import MECHANISMS
+from fedmux.report.charts import CHARTS
+from fedmux.reproduce.measures import parse, title
+from fedmux.reproduce.preset import Preset, find, names
+from fedmux.reproduce.quick import EPOCHS, POINTS, ROUNDS, SAMPLES, missing, smaller
+
+TRAINED = [name for name in names() if find(name).auction is None]
+FAIR = [name for name in TRAINED if name.startswith("fair")]
+GROUPS = [name for name in TRAINED if name.startswith("group")]
+
+
+def tables(preset: Preset) -> dict[str | None, dict]:
+    """The experiment of each variant, put together here from the file alone."""
+    found = {}
+    for variant in preset.source.variants or [None]:
+        table = copy.deepcopy(preset.table())
+        if variant is not None:
+            table["task"] = table["task"][: variant.tasks]
+            for change in variant.set:
+                put(table, change)
+        found[variant.name if variant else None] = table
+    return found
+
+
+def rows_of(preset: Preset) -> set[str]:
+    if preset.auction is not None:
+        return {f"{name}, budget {budget:g}" for name in MECHANISMS for budget in preset.auction.budgets}
+    return {
+        cell.label if variant is None else f"{cell.label}, {variant}"
+        for variant, table in tables(preset).items()
+        for cell in Design.make(table, preset.name, seeds=[0]).cells()
+    }
+
+
+def experiment(name: str) -> Experiment:
+    return Experiment.model_validate(find(name).table())
+
+
+# Files
+
+
+def test_every_file_is_in_the_order_and_the_other_way_round():
+    there = {path.name for path in (files("fedmux") / "presets").iterdir()}
+    assert there == {"ORDER", *(f"{name}.toml" for name in names())}
+    assert len(set(names())) == len(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_preset_names_only_what_there_is(name):
+    preset = find(name)
+    assert (preset.name, preset.paper[:2]) == (name, "[P")
+    assert preset.title
+    rows = rows_of(preset)
+    for key in preset.read:
+        measure, _ = parse(key)
+        assert measure.title
+        assert title(key)
+    for key, figures in preset.figures.items():
+        assert key in preset.read
+        assert set(figures) <= rows
+    for claim in preset.claims:
+        assert claim.measure in preset.read
+        assert {claim.of, *claim.over} <= rows
+        assert claim.of not in claim.over
+    assert {picture.chart for picture in preset.charts} <= {kind.key for kind in CHARTS}
+    assert len({claim.says for claim in preset.claims}) == len(preset.claims)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_experiment_of_a_preset_is_sound_for_every_variant_method_and_seed(name):
+    preset = find(name)
+    variants = tables(preset)
+    for table in variants.values():
+        design = Design.make(table, name, seeds=range(preset.seeds))
+        cells = design.cells()
+        assert len(cells) == len(design.methods) * preset.seeds
+        assert len({cell.name for cell in cells}) == len(cells)
+        assert set(design.references(cells).values()) == {design.baseline}
+    tasks = {task["name"] for table in variants.values() for task in table["task"]}
+    data = {task["data"] for table in variants.values() for task in table["task"]}
+    for key in preset.read:
+        what, _, argument = key.partition("@")
+        if what in ("task", "rand-index"):
+            assert argument.rpartition(":")[2] in tasks
+    assert {picture.task for picture in preset.charts} <= {None, *tasks}
+    assert data <= set(KNOWN)
+    places = [name.replace(" ", "-") for name in variants if name]
+    assert len(set(places)) == len(places)
+
+
+def test_presets_that_share_runs_point_to_one_that_trains_them():
+    borrowing = [preset for preset in map(find, names()) if preset.runs]
+    assert {preset.name: preset.runs for preset in borrowing} == {
+        "fig2": "table1-3tasks",
+        "fig3": "table1-3tasks",
+        "fig4-3tasks": "table1-3tasks",
+        "fig4-5tasks": "table1-5tasks",
+        "fig5": "table1-5tasks",
+        "ablations": "table1-3tasks",
+        "group-fig3": "group-inconsistent",
+    }
+    for preset in borrowing:
+        assert preset.source.experiment is not None
+        own, theirs = (dict(one.table()) for one in (preset, preset.source))
+        compared = [table.pop("compare") for table in (own, theirs)]
+        assert own == theirs
+        shared = {json.dumps(method) for method in compared[0]["methods"]} & {
+            json.dumps(method) for method in compared[1]["methods"]
+        }
+        assert shared  # or there would be nothing to borrow
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_printed_preset_is_an_experiment_file(name, tmp_path):
+    ended = fedmux("reproduce", name, "--print", cwd=tmp_path).done()
+    assert ended.err == ""
+    assert list(tmp_path.iterdir()) == []
+    table = tomllib.loads(ended.out)
+    assert table == find(name).table()
+    (tmp_path / "printed.toml").write_text(ended.out)
+    assert Experiment.model_validate(table).table() == experiment(name).table()
+
+
+# What the papers say
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        ("table1-3tasks", (0.712, 0.868, 0.794, 0.778, 1, 0.893, 0.912, 0.960)),
+        ("table1-5tasks", (0.690, 0.835, 0.650, 0.749, 1, 0.842, 0.849, 0.869)),
+    ],
+)
+def test_the_figures_of_table_one_are_the_papers(name, figures):
+    methods = ("fedvarp", "mifa", "scaffold", "random", "full", "mmfl-gvr", "mmfl-lvr", "mmfl-gvr*")
+    found = find(name).figures["relative"]
+    assert {method: figure.value for method, figure in found.items()} == dict(zip(methods, figures))
+    assert all(figure.spread for figure in found.values())
+    for other in ("fig2", "ablations") if name == "table1-3tasks" else ():
+        for method, figure in find(other).figures["relative"].items():
+            assert figure.value == found[method].value
+
+
+@pytest.mark.parametrize("name", ["table1-3tasks", "table1-5tasks", "poster"])
+def test_the_setting_of_the_first_paper(name):
+    made = experiment(name)
+    assert (made.rounds, made.population.clients, made.population.jobs) == (150, 120, 12)
+    assert find(name).seeds == 5
+    assert {task.local_epochs for task in made.tasks} == {5}
+    shares = [task.partition.share for task in made.tasks if task.partition.kind == "label-share"]
+    if name == "poster":
+        assert shares == [0.3, 0.3, 0.3, 0.4, 0.4]
+        assert made.population.processors == Experiment.model_fields["population"].annotation().processors
+        return
+    assert set(shares) == {0.3}
+    assert made.population.processors.model_dump() == {"all": 0.25, "half": 0.5, "one": 0.25}
+    assert made.population.availability.model_dump() == {"all": 0.9, "all_but_one": 0.1}
+    tasks = [(task.data, task.model) for task in made.tasks]
+    fashion = ("fashion-mnist", "cnn")
+    if name == "table1-3tasks":
+        assert tasks == [fashion] * 3
+    else:
+        others = [("cifar10", "resnet18"), ("emnist", "cnn"), ("shakespeare", "char-lstm")]
+        assert tasks == [fashion] * 2 + others
+
+
+def test_the_settings_of_the_second_paper():
+    for name in FAIR:
+        assert experiment(name).rounds == 120
+    first = experiment("fair-exp1")
+    assert (first.population.clients, first.population.rate, len(first.tasks)) == (120, 0.35, 3)
+    assert {(task.partition.kind, task.partition.classes) for task in first.tasks} == {("classes", 5)}
+    second = tables(find("fair-exp2"))
+    assert [len(table["task"]) for table in second.values()] == [3, 4, 5, 6, 10]
+    assert {table["population"]["clients"] for table in second.values()} == {20}
+    third = tables(find("fair-exp3"))
+    assert [table["population"]["clients"] for table in third.values()] == [80, 120, 160]
+    assert {table["population"]["rate"] for table in third.values()} == {0.25}
+    alphas = [method for method in experiment("fair-exp4").compare.methods if "alpha" in method]
+    assert [method["alpha"] for method in alphas] == [1, 2, 3, 4, 5, 8]
+    assert [len(table["task"]) for table in tables(find("fair-fig4")).values()] == [3, 4]
+    auction = find("auction-exp5").auction
+    assert (auction.users, len(auction.bids)) == (100, 2)
+    assert (auction.budgets[0], auction.budgets[-1]) == (5, 100)
+    assert auction.budgets == sorted(set(auction.budgets))
+    assert 29 in auction.budgets
+    mechanisms = [table["recruitment"]["mechanism"] for table in tables(find("auction-exp6")).values()]
+    assert sorted(mechanisms) == sorted(MECHANISMS)
+
+
+def test_the_settings_of_the_third_paper():
+    for name in GROUPS:
+        made = experiment(name)
+        assert (made.rounds, len(made.tasks)) == (120, 5)
+        assert made.population.rate == pytest.approx(1 / 6)
+        assert {(task.partition.kind, task.partition.clusters) for task in made.tasks} == {("clusters", 5)}
+        structures = {task.partition.consistent for task in made.tasks}
+        assert structures == {name not in ("group-inconsistent", "group-fig3")}
+        (group,) = [method for method in made.compare.methods if method["name"] == "mmfl-group"]
+        assert group["structure"] == ("consistent" if structures == {True} else "inconsistent")
+    clients = {name: experiment(name).population.clients for name in GROUPS}
+    assert clients == {
+        "group-consistent": 30,
+        "group-inconsistent": 30,
+        "group-fig3": 30,
+        "group-new-clients": 60,
+        "group-new-tasks": 60,
+    }
+    joining = experiment("group-new-clients")
+    assert (joining.population.start, joining.arrivals.mean_wait, joining.arrivals.clients) == (24, 10, 3)
+    events = experiment("group-new-tasks").events
+    assert [(event.round, event.join_tasks) for event in events] == [(30, ["emnist-a"]), (60, ["emnist-b"])]
+
+
+# --quick
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_small_version_is_sound_small_and_says_what_it_changed(name):
+    table = find(name).table()
+    before = copy.deepcopy(table)
+    small, told = smaller(table)
+    assert table == before
+    assert small is not table
+    here = {*EMBEDDED, *(["fashion-mnist"] if DEBIAN_FASHION_MNIST.is_dir() else [])}
+    assert {task["data"] for task in small["task"]} <= here
+    assert (small["rounds"], small["evaluation"]["samples"]) == (ROUNDS, SAMPLES)
+    assert f"{ROUNDS} rounds for {table['rounds']}" in told
+    assert f"{EPOCHS} local epochs" in told
+    assert len(told) == len(set(told))
+    for was, task in zip(table["task"], small["task"], strict=True):
+        assert task["local_epochs"] == EPOCHS
+        assert task["model"] == "cnn-small"
+        assert f"cnn-small for {was['model']}" in told
+        assert (task["data"] == was["data"]) == (f"{task['data']} for {was['data']}" not in told)
+        sizes = task["partition"]["sizes"]
+        ranges = [sizes["low"], sizes["high"]] if isinstance(sizes, dict) else [sizes]
+        assert all(1 <= low <= high <= POINTS for low, high in ranges)
+        assert task["partition"]["disjoint"] is False
+    for table in tables(find(name).model_copy(update={"experiment": small, "runs": None})).values():
+        assert Design.make(table, name, seeds=[0]).cells()
+
+
+def test_data_that_is_missing_has_a_stand_in_and_data_that_is_there_stays():
+    table = find("table1-5tasks").table()
+    absent = missing(table)
+    assert {"cifar10", "emnist", "shakespeare"} <= set(absent)
+    assert absent == sorted(absent)
+    assert "fashion-mnist" not in absent if DEBIAN_FASHION_MNIST.is_dir() else "fashion-mnist" in absent
+    small, told = smaller(table)
+    fashion = "fashion-mnist" if DEBIAN_FASHION_MNIST.is_dir() else SAMPLE
+    assert [task["data"] for task in small["task"]] == [fashion, fashion, SAMPLE, "digits", "digits"]
+    assert {f"{SAMPLE} for cifar10", "digits for emnist", "digits for shakespeare"} <= set(told)
+    assert small["task"][4]["partition"]["kind"] == "label-share"  # the digits have no owners
+    put(table, f"task.data={SAMPLE}")
+    assert missing(table) == []
+    there, told = smaller(table)
+    assert {task["data"] for task in there["task"]} == {SAMPLE}
+    assert not [line for line in told if line.startswith((SAMPLE, "digits"))]
+
+
+def test_text_that_is_there_keeps_its_owners_and_has_a_small_lstm(monkeypatch):
+    monkeypatch.setattr("fedmux.reproduce.quick.missing", lambda _table: [])
+    small, told = smaller(find("table1-5tasks").table())
+    text = small["task"][4]
+    assert (text["data"], text["model"], text["learning_rate"]) == ("shakespeare", "char-lstm", 1.0)
+    assert text["partition"] == {"kind": "natural", "cap": POINTS}
+    assert text["model_options"]["hidden"] < 64
+    assert "a small LSTM" in told
+    Experiment.model_validate(small)
+
+
+def test_what_happens_in_certain_rounds_happens_as_early_as_there_are_fewer():
+    assert [event["round"] for event in smaller(find("group-new-tasks").table())[0]["event"]] == [3, 6]
+    arrivals = smaller(find("group-new-clients").table())[0]["arrivals"]
+    assert arrivals == {"mean_wait": pytest.approx(10 * ROUNDS / 120), "clients": 3}
+
+
+def test_few_points_stay_as_they_are_and_many_are_capped():
+    sizes = smaller(find("table1-3tasks").table())[0]["task"][0]["partition"]["sizes"]
+    assert sizes == {"low": [9, 15], "high": [POINTS, POINTS], "high_share": 0.1}
+    assert smaller(find("fair-exp1").table())[0]["task"][0]["partition"] == {
+        "kind": "classes",
+        "classes": 5,
+        "sizes": [POINTS, POINTS],
+        "disjoint": False,
+    }
+
+
+def test_an_experiment_of_few_rounds_keeps_them():
+    table = copy.deepcopy(find("group-new-clients").table())
+    table["rounds"] = 6
+    small, _ = smaller(table)
+    assert small["rounds"] == 6
+    assert small["arrivals"]["mean_wait"] == table["arrivals"]["mean_wait"]
+
+
+def test_the_presets_are_part_of_the_package():
+    packed = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())
+    patterns = packed["tool"]["setuptools"]["package-data"]["fedmux"]
+    assert any(pattern.startswith("presets/") for pattern in patterns)
