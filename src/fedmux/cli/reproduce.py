@@ -46,12 +46,15 @@ def reproduce(
         typer.echo(tomli_w.dumps(preset.table()), nl=False)
         return
     if preset.auction is not None:
+        if overrides or show:
+            raise FedmuxError(f"{name} trains nothing: --set and --show have no meaning for it")
         _auctions(preset, seeds, quick, output, quiet, as_json)
         return
     from fedmux.reproduce.reproduction import Reproduction
 
-    given = [*(overrides or []), *([f"execution.device={device}"] if device else [])]
-    work = Reproduction.prepare(preset, output, seeds=seeds, quick=quick, overrides=given, train=not show)
+    work = Reproduction.prepare(
+        preset, output, seeds=seeds, quick=quick, overrides=overrides or [], device=device, train=not show
+    )
     if not quiet and not as_json:
         notice(_heading(preset))
     failures: list[str] = []
@@ -97,7 +100,7 @@ def _heading(preset: Any) -> str:
 def _auctions(preset: Any, seeds: int | None, quick: bool, root: Path, quiet: bool, as_json: bool) -> None:
     from fedmux.reproduce.auctions import auctioned, auctions, means
 
-    rows = auctions(preset.auction, seeds or (5 if quick else preset.seeds), lambda _line: None)
+    rows = auctions(preset.auction, seeds or (5 if quick else preset.seeds))
     folder = root / (preset.name + ("-quick" if quick else ""))
     _finish(auctioned(preset, rows), [], folder, {"quick": [], "overrides": []}, quiet, as_json)
     if not quiet and not as_json:

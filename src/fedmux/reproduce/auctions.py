@@ -1,6 +1,5 @@
 """Auctions without training: every mechanism over budgets, on bids drawn from the paper's distributions."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ MEASURES = {"take-up-minimum": "minimum", "take-up-difference": "difference"}
 Rows = list[dict[str, Any]]
 
 
-def auctions(auction: Auction, seeds: int, progress: Callable[[str], None]) -> Rows:
+def auctions(auction: Auction, seeds: int) -> Rows:
     """A row for each seed, mechanism and budget. The posted price is the mean bid, whatever the budget."""
     rows = []
     for seed in range(seeds):
@@ -35,7 +34,6 @@ def auctions(auction: Auction, seeds: int, progress: Callable[[str], None]) -> R
                         "difference": most - least,
                     }
                 )
-        progress(f"bids {seed + 1} of {seeds}")
     return rows
 
 

@@ -1,5 +1,6 @@
 """What a reproduction leaves behind: a summary, curves, a table and pictures; small enough to keep."""
 
+import csv
 import gzip
 import io
 import json
@@ -85,9 +86,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> dict[str, Any]:
     """Everything that a reader of the figures needs to know of them."""
-    runs = [
-        (part, label, run) for part in parts for label, group in part.runs().items() for run in group.values()
-    ]
+    runs = _all_runs(parts)
     absent = [name for part in parts for name in part.missing()]
     return {
         "preset": outcome.preset.name,
@@ -111,6 +110,12 @@ def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> di
         "table": table(outcome),
         "claims": [verdict.table() for verdict in outcome.verdicts],
     }
+
+
+def _all_runs(parts: Sequence[Part]) -> list[tuple[Part, str, History]]:
+    return [
+        (part, label, run) for part in parts for label, group in part.runs().items() for run in group.values()
+    ]
 
 
 def table(outcome: Outcome) -> dict[str, Any]:
@@ -154,35 +159,18 @@ def _commit() -> str | None:
 def curves(parts: Sequence[Part]) -> bytes:
     """CSV, packed: a line for each run, round and task."""
     out = io.StringIO()
-    out.write(",".join(["variant", "method", "seed", "round", "task", *COLUMNS]) + "\n")
-    for part in parts:
-        for label, group in part.runs().items():
-            for run in group.values():
-                for entry in run.metrics:
-                    for task, values in entry["tasks"].items():
-                        head = [part.variant or "", f'"{label}"', run.seed, entry["round"], task]
-                        cells = [_cell(values.get(column)) for column in COLUMNS]
-                        out.write(",".join(map(str, [*head, *cells])) + "\n")
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["variant", "method", "seed", "round", "task", *COLUMNS])
+    for part, label, run in _all_runs(parts):
+        for entry in run.metrics:
+            for task, values in entry["tasks"].items():
+                head = [part.variant or "", label, run.seed, entry["round"], task]
+                table.writerow([*head, *(_cell(values.get(column)) for column in COLUMNS)])
     return gzip.compress(out.getvalue().encode(), 9, mtime=0)
 
 
 def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
-
-
-def chart_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    """For the picture of ours beside the paper's."""
-    rows = []
-    for name, values in outcome.rows.items():
-        for key, value in values.items():
-            found = [("ours", value.mean, value.deviation)]
-            if value.paper is not None:
-                found.append((outcome.preset.theirs, value.paper.value, value.paper.spread))
-            for source, mean, spread in found:
-                if mean is not None:
-                    ends = {"low": mean - (spread or 0.0), "high": mean + (spread or 0.0)}
-                    rows.append({"row": name, "measure": key, "source": source, "value": mean, **ends})
-    return rows
 
 
 def write(folder: Path, outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,11 @@ class Part:
         return label if self.variant is None else f"{label}, {self.variant}"
 
     def runs(self) -> dict[str, dict[int, History]]:
-        """Finished runs by label and seed; every label, also one without any."""
+        """Finished runs by label and seed; every label, also one without any. Read once."""
+        return self._runs
+
+    @cached_property
+    def _runs(self) -> dict[str, dict[int, History]]:
         found: dict[str, dict[int, History]] = {}
         for cell in self.comparison.cells:
             group = found.setdefault(cell.label, {})

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedmux.report.charts import CHARTS, Chart, beside, plane, save
 from fedmux.report.history import History
-from fedmux.reproduce.files import chart_rows
 from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import Outcome, Part
 from fedmux.reproduce.preset import Picture
@@ -26,6 +26,21 @@ def pictures(outcome: Outcome, parts: Sequence[Part]) -> Iterator[tuple[str, Cha
             for name, drawn in _drawn(picture, groups):
                 if drawn is not None:
                     yield name + ending, drawn
+
+
+def chart_rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """For the picture of ours beside the paper's."""
+    rows = []
+    for name, values in outcome.rows.items():
+        for key, value in values.items():
+            found = [("ours", value.mean, value.deviation)]
+            if value.paper is not None:
+                found.append((outcome.preset.theirs, value.paper.value, value.paper.spread))
+            for source, mean, spread in found:
+                if mean is not None:
+                    ends = {"low": mean - (spread or 0.0), "high": mean + (spread or 0.0)}
+                    rows.append({"row": name, "measure": key, "source": source, "value": mean, **ends})
+    return rows
 
 
 def _drawn(picture: Picture, groups: dict[str, list[History]]) -> Iterator[tuple[str, Chart | None]]:

@@ -40,6 +40,7 @@ class Reproduction:
         seeds: int | None = None,
         quick: bool = False,
         overrides: Sequence[str] = (),
+        device: str | None = None,
         train: bool = True,
     ) -> "Reproduction":
         """Validate everything and write the plans; FedmuxError says what is missing before work starts."""
@@ -57,7 +58,8 @@ class Reproduction:
         parts = []
         variants: list[Variant | None] = [*preset.source.variants] or [None]
         for variant in variants:
-            varied = _varied(table, variant, overrides)
+            here = [f"execution.device={device}"] if device else []
+            varied = _varied(table, variant, [*overrides, *here])
             design = Design.make(varied, f"preset {preset.name}", seeds=numbers)
             design = _without_plan(design)
             place = runs / variant.name.replace(" ", "-") if variant else runs
