@@ -24,7 +24,9 @@ def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str, thei
             panels.append(_panel(shown, names, what, percent, ["ours", theirs], labels=place == 0))
     if not panels:
         return None
-    return look.joined(panels, title, ["line: one deviation over seeds"], columns=len(panels))
+    spread = any(row["low"] < row["high"] for row in rows)
+    notes = ["line: one deviation over seeds"] if spread else []
+    return look.joined(panels, title, notes, columns=len(panels))
 
 
 def _panel(
