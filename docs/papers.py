@@ -37,8 +37,9 @@ How to read the tables: final accuracy is the mean over the last ten rounds; ± 
 seeds (the papers do not say over what theirs is). A claim **holds** if the 95 % confidence interval of the
 difference, paired by seed, lies on its side, **does not hold** if it lies on the other, and is **not clear**
 otherwise. `papers/results/NAME` has the final accuracy of each run and task (`summary.json`), and accuracy,
-loss and costs of every round (`curves.csv.gz`). Learning rates and batch sizes that a paper leaves open were
-chosen on `random` alone and are the same for all methods.
+loss and costs of every round (`curves.csv.gz`). Learning rates and batch sizes that a paper leaves open are
+the same for all methods: chosen on `random` alone where a preset says so, otherwise those that all presets
+start from. Minutes are the sum over runs, of which several went at a time.
 """
 
 
@@ -60,10 +61,14 @@ def page() -> str:
 
 def claims(results: dict[str, dict[str, Any]]) -> str:
     lines = ["## Claims\n", "| preset | claim | between | difference, 95 % | |", "|---|---|---|---|---|"]
-    for name in results:
-        text = (RESULTS / name / "table.md").read_text()
-        for row in text.partition("| claim |")[2].splitlines()[2:]:
-            lines.append(f"| [{name}](#{name}) {row}")
+    for preset in all_presets():
+        if preset.name in results:
+            text = (RESULTS / preset.name / "table.md").read_text()
+            rows = text.partition("| claim |")[2].splitlines()[2:]
+            lines += [f"| [{preset.name}](#{preset.name}) {row}" for row in rows]
+        else:
+            told = [(claim.says, f"{claim.of} - {', '.join(claim.over)}") for claim in preset.claims]
+            lines += [f"| {preset.name} | {says} | {between} | | not run |" for says, between in told]
     return "\n".join(lines) + "\n"
 
 
@@ -71,11 +76,11 @@ def section(preset: Preset, summary: dict[str, Any]) -> str:
     folder = RESULTS / preset.name
     parts = [
         f"## {preset.name}\n",
-        f"{preset.title}. {preset.paper}.{''.join(f' {note}' for note in preset.notes)}\n",
+        f"{preset.title}. {preset.paper}.{notes(preset)}\n",
     ]
     parts.append(f"`{command(preset, summary)}`: {where(summary)}\n")
     if summary["missing"]:
-        parts.append(f"Not complete: {len(summary['missing'])} runs are missing.\n")
+        parts.append(f"Missing: {', '.join(summary['missing'])}.\n")
     parts.append((folder / "table.md").read_text())
     parts += [
         f"![{preset.title}: {path.stem}](../papers/results/{preset.name}/{path.name})\n"
@@ -84,6 +89,11 @@ def section(preset: Preset, summary: dict[str, Any]) -> str:
     if (folder / "discussion.md").exists():
         parts.append((folder / "discussion.md").read_text())
     return "\n".join(parts)
+
+
+def notes(preset: Preset) -> str:
+    said = dict.fromkeys([*preset.notes, *preset.source.notes])
+    return "".join(f" {note}" for note in said)
 
 
 def command(preset: Preset, summary: dict[str, Any]) -> str:
@@ -98,7 +108,11 @@ def where(summary: dict[str, Any]) -> str:
     for machine, made in summary["made"].items():
         told.append(machine)
         if made:
-            told[-1] += f", {made['runs']} runs, {made['to'][:10]}, torch {made['torch']}"
+            minutes, commits = made["seconds"] / 60, ", ".join(made["commits"])
+            told[-1] += (
+                f", {made['runs']} runs, {minutes:.0f} minutes, {made['to'][:10]}, torch {made['torch']}"
+            )
+            told[-1] += f", commit {commits}"
     return "; ".join(told)
 
 
@@ -110,7 +124,8 @@ def not_run(presets: list[Preset]) -> str:
         "| preset | what | runs | estimated |",
         "|---|---|---|---|",
     ]
-    for preset in presets:
+    order = list(times)
+    for preset in sorted(presets, key=lambda preset: order.index(preset.name)):
         runs = len(preset.described().compare.methods) * len(preset.source.variants or [None]) * preset.seeds
         lines.append(f"| `{preset.name}` | {preset.title}, {preset.paper} | {runs} | {times[preset.name]} |")
     return "\n".join(lines) + "\n"
@@ -118,11 +133,12 @@ def not_run(presets: list[Preset]) -> str:
 
 def keep(source: Path) -> None:
     """Take over a reproduction's results."""
-    folder = RESULTS / source.name
+    if not (source / "summary.json").exists():
+        sys.exit(f"{source}: has no summary.json; `fedmux reproduce {source.name}` writes it")
+    preset, folder = find(source.name), RESULTS / source.name
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.png"):
         old.unlink()
-    preset = find(source.name)
     known = preset.runs and all(
         method in preset.source.table()["compare"]["methods"] for method in preset.methods
     )

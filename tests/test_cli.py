@@ -405,13 +405,13 @@ def test_a_comparison_gains_methods_and_seeds(here):
     before = written(here / "c" / "runs")
     more = ("--methods", "full", "--seeds", "1", "-o", "c", "--json")
     rows = strictly(fedmux("compare", "experiment.toml", *more, cwd=here).done().out)
-    assert [(row["label"], row["seeds"]) for row in rows] == [("full", [1])]  # what was asked for
+    assert [(row["label"], row["seeds"]) for row in rows] == [("random", [0]), ("full", [1])]
     after = written(here / "c" / "runs")
     assert {name: after[name] for name in before} == before
     plan = tomllib.loads((here / "c" / "comparison.toml").read_text())
     assert (plan["methods"], plan["seeds"]) == (["random", "full"], [0, 1])
-    told = strictly(fedmux("show", "c", "--json", cwd=here).done().out)
-    assert [(row["label"], row["seeds"]) for row in told] == [("random", [0]), ("full", [1])]
+    assert not (here / "c" / "runs" / "full-seed-0").exists()  # nobody asked for it yet
+    assert strictly(fedmux("show", "c", "--json", cwd=here).done().out) == rows
     other = ("--methods", "random", "--set", "rounds=2", "-o", "c")
     assert "holds another comparison" in fedmux("compare", "experiment.toml", *other, cwd=here).refusal()
 

@@ -122,22 +122,20 @@ class Design:
     def added_to(self, other: "Design", where: str) -> "Design":
         """Both together: their methods and seeds. Experiment and varied keys must be the same.
 
-        Not so how it is computed: what is left may be trained elsewhere.
+        Not so where it is computed and what is kept: what is left may be trained elsewhere.
         """
-        methods = {_label(method): method for method in other.methods}
-        added = {_label(method): method for method in self.methods}
+        methods = {label_of(method): method for method in other.methods}
+        added = {label_of(method): method for method in self.methods}
         same = all(methods.get(label, method) == method for label, method in added.items())
-        experiments = [
-            {key: value for key, value in design.table.items() if key != "execution"}
-            for design in (self, other)
-        ]
-        if not same or experiments[0] != experiments[1] or self.vary != other.vary:
-            raise FedmuxError(f"{where}: holds another comparison; choose another folder with -o")
+        if not same or _what(self.table) != _what(other.table) or self.vary != other.vary:
+            raise FedmuxError(
+                f"{where}: holds another comparison, with other settings; choose another folder with -o"
+            )
         return replace(
             self,
             methods=list({**methods, **added}.values()),
             seeds=sorted({*other.seeds, *self.seeds}),
-            baseline=self.baseline or other.baseline,
+            baseline=other.baseline or self.baseline,
         )
 
     def references(self, cells: Sequence[Cell]) -> dict[str, str]:
@@ -154,7 +152,13 @@ class Design:
         return {cell.label: baseline + cell.label.removeprefix(cell.method) for cell in cells}
 
 
-def _label(method: str | dict[str, Any]) -> str:
+def _what(table: dict[str, Any]) -> dict[str, Any]:
+    """What an experiment computes; not where it does, what it keeps, and what is compared."""
+    how = {key: value for key, value in table.get("execution", {}).items() if key == "precision"}
+    return {**{k: v for k, v in table.items() if k not in ("compare", "output")}, "execution": how}
+
+
+def label_of(method: str | dict[str, Any]) -> str:
     return method if isinstance(method, str) else method.get("label", method.get("name", "?"))
 
 
@@ -179,33 +183,40 @@ def parse_seeds(text: str) -> list[int]:
 
 
 class Comparison:
-    """A comparison in its folder."""
+    """A comparison in its folder: all its cells, and those that are to be run."""
 
-    def __init__(self, path: Path, design: Design) -> None:
+    def __init__(self, path: Path, design: Design, asked: Sequence[Cell] | None = None) -> None:
         self.path, self.design = path, design
         self.cells = design.cells()
+        self.asked = self.cells if asked is None else list(asked)
         self.references = design.references(self.cells)
 
     @classmethod
     def create(cls, path: Path, design: Design) -> "Comparison":
         """In a new folder, or in that of a comparison of the same experiment, which gains what is new."""
-        comparison = cls(path, design)
-        plan = path / "comparison.toml"
+        plan, asked = path / "comparison.toml", design.cells()
         try:
             held = design if not plan.exists() else design.added_to(_read(path), str(path))
-            content = tomli_w.dumps(held.plan())
+            comparison = cls(path, held, asked)
             if path.exists() and not plan.exists() and any(path.iterdir()):
                 raise FedmuxError(f"{path}: the folder exists and is not empty; choose another with -o")
             for folder in ("experiments", "runs"):
                 (path / folder).mkdir(parents=True, exist_ok=True)
-            for cell in comparison.cells:
+            for cell in asked:
                 write_atomically(
                     path / "experiments" / f"{cell.name}.toml", tomli_w.dumps(cell.table).encode()
                 )
-            write_atomically(plan, content.encode())
+            write_atomically(plan, tomli_w.dumps(held.plan()).encode())
         except OSError as error:
             raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
         return comparison
+
+    @classmethod
+    def look(cls, path: Path, design: Design) -> "Comparison":
+        """A part of what a folder holds, or may come to hold, to look at: nothing is written."""
+        if (path / "comparison.toml").exists():
+            design.added_to(_read(path), str(path))
+        return cls(path, design)
 
     @classmethod
     def open(cls, path: Path) -> "Comparison":
@@ -219,7 +230,7 @@ class Comparison:
 
     def run(self, parallel: int, progress: Callable[[list[Cell]], None]) -> list[str]:
         """Run what is not done, `parallel` at a time (0: as the machine allows); a line for each failure."""
-        waiting = [cell for cell in self.cells if not self.finished(cell)]
+        waiting = [cell for cell in self.asked if not self._tidied(cell)]
         parallel, options = self._share_out(parallel, len(waiting))
         working: dict[subprocess.Popen[bytes], Cell] = {}
         failures: list[str] = []
@@ -232,8 +243,7 @@ class Comparison:
                 time.sleep(0.2)
                 for process in [p for p in working if p.poll() is not None]:
                     cell = working.pop(process)
-                    if self.finished(cell):  # with state for each client a checkpoint takes gigabytes
-                        shutil.rmtree(self.folder(cell) / "checkpoints", ignore_errors=True)
+                    self._tidied(cell)
                     if process.returncode:
                         log = (self.path / "runs" / f"{cell.name}.log").read_text().strip().splitlines()
                         reason = log[-1] if log else f"ended with {process.returncode}"
@@ -247,9 +257,15 @@ class Comparison:
         progress([])
         return failures
 
+    def _tidied(self, cell: Cell) -> bool:
+        """Whether it is finished; then without checkpoints, which may take gigabytes."""
+        if self.finished(cell):
+            shutil.rmtree(self.folder(cell) / "checkpoints", ignore_errors=True)
+        return self.finished(cell)
+
     def _share_out(self, parallel: int, runs: int) -> tuple[int, Iterator[list[str]]]:
         """How many runs at a time, and options for each run as it starts."""
-        execution = validated(Experiment, self.cells[0].table, self.design.source).execution
+        execution = validated(Experiment, self.asked[0].table, self.design.source).execution
         if any(axis.startswith("execution.") for axis in self.design.vary):
             return parallel or 1, itertools.repeat([])  # what is compared decides
         if find_device(execution.device).type == "cuda":
@@ -267,6 +283,8 @@ class Comparison:
         folder = self.folder(cell)
         if (folder / "experiment.toml").exists():
             arguments = ["resume", str(folder)]
+            if "--device" not in options:  # it may have begun elsewhere
+                options = [*options, "--device", cell.table["execution"]["device"]]
         else:
             arguments = ["run", str(self.path / "experiments" / f"{cell.name}.toml"), "-o", str(folder)]
         with (self.path / "runs" / f"{cell.name}.log").open("wb") as log:

@@ -23,6 +23,7 @@ import math
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -315,6 +316,7 @@ def environment() -> dict[str, Any]:
     packages = ("fedmux", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in packages},
         "platform": platform.platform(),
@@ -322,6 +324,23 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
     }
+
+
+def _commit() -> str | None:
+    """Of the code, where it is a checkout; with a + if it was changed since."""
+    here = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        for look in (
+            ["ls-files", "--error-unmatch", Path(__file__).name],
+            ["rev-parse", "--short=12", "HEAD"],
+        ):
+            said = subprocess.run([*here, *look], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(
+            [*here, "diff", "--quiet", "HEAD", "--", "."], capture_output=True
+        ).returncode
+    except (OSError, subprocess.CalledProcessError):  # no git, or not a checkout of ours
+        return None
+    return said + "+" * bool(changed)
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""The presets: files that make sense throughout, the papers' settings and figures, and their small versions."""
+"""The presets: files that make sense, the papers' settings and figures, and the small versions."""
 
 import copy
 import json
@@ -130,10 +130,10 @@ def test_a_printed_preset_is_an_experiment_file(name, tmp_path):
     ended = fedmux("reproduce", name, "--print", cwd=tmp_path).done()
     assert ended.err == ""
     assert list(tmp_path.iterdir()) == []
-    table = tomllib.loads(ended.out)
-    assert table == find(name).table()
-    (tmp_path / "printed.toml").write_text(ended.out)
-    assert Experiment.model_validate(table).table() == experiment(name).table()
+    made = Experiment.model_validate(tomllib.loads(ended.out))
+    first = next(iter(tables(find(name)).values()))
+    first["compare"]["seeds"] = list(range(find(name).seeds))
+    assert made.table() == Experiment.model_validate(first).table()
 
 
 # What the papers say

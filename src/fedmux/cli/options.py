@@ -47,8 +47,8 @@ def run_comparison(comparison: "Comparison", parallel: int, quiet: bool, hint: s
     from fedmux.terminal import ComparisonProgress
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs, as Ctrl-C does
-    folders = {cell.name: comparison.folder(cell) for cell in comparison.cells}
-    rounds = comparison.cells[0].table["rounds"]
+    folders = {cell.name: comparison.folder(cell) for cell in comparison.asked}
+    rounds = comparison.asked[0].table["rounds"]
     with ComparisonProgress(folders, rounds, quiet) as progress:
         try:
             return comparison.run(parallel, progress)

@@ -15,6 +15,7 @@ FOLDER = Path("reproduced")
 def reproduce(
     name: Annotated[str, typer.Argument(help="An experiment of the papers, or `list`.", metavar="NAME")],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; default the paper's.")] = None,
+    methods: Annotated[str, typer.Option(help="Only these of its methods, separated by commas.")] = "",
     quick: Annotated[
         bool, typer.Option("--quick", help="Minutes on two cores: fewer rounds, small models, less data.")
     ] = False,
@@ -38,23 +39,19 @@ def reproduce(
     from fedmux.reproduce.preset import find
 
     preset = find(name)
-    if as_file:
-        import tomli_w
-
-        if preset.auction is not None:
-            raise FedmuxError(f"{name} trains nothing, so it has no experiment file")
-        typer.echo(tomli_w.dumps(preset.table()), nl=False)
-        return
     if preset.auction is not None:
-        if overrides or show:
-            raise FedmuxError(f"{name} trains nothing: --set and --show have no meaning for it")
+        if overrides or show or as_file or methods or device:
+            raise FedmuxError(f"{name} trains nothing: of the options --seeds, --quick and -o have a meaning")
         _auctions(preset, seeds, quick, output, quiet, as_json)
         return
-    from fedmux.reproduce.reproduction import Reproduction
+    from fedmux.reproduce.reproduction import Choice, Reproduction
 
-    work = Reproduction.prepare(
-        preset, output, seeds=seeds, quick=quick, overrides=overrides or [], device=device, train=not show
-    )
+    labels = [label.strip() for label in methods.split(",") if label.strip()]
+    choice = Choice(seeds, quick, labels, overrides or [], device)
+    if as_file:
+        _print(preset, choice)
+        return
+    work = Reproduction.prepare(preset, output, choice, train=not show)
     if not quiet and not as_json:
         notice(_heading(preset))
     failures: list[str] = []
@@ -64,9 +61,25 @@ def reproduce(
         hint = f"`fedmux reproduce {name}` with the same options continues"
         failures += run_comparison(part.comparison, parallel, quiet or as_json, hint)
     also = {"quick": work.changes, "overrides": work.overrides}
+    if missing := [run for part in work.parts for run in part.missing()]:
+        notice(f"not there: {', '.join(missing[:5])}{f' and {len(missing) - 5} more' * (len(missing) > 5)}")
     _finish(work.outcome(), work.parts, work.folder, also, quiet, as_json)
     if failures:
         raise FedmuxError("\n".join(failures))
+
+
+def _print(preset: Any, choice: Any) -> None:
+    """The experiment as a file; of variants the first, the others as remarks."""
+    import tomli_w
+
+    from fedmux.reproduce.reproduction import designs
+
+    (_, design), *_ = designs(preset, choice)[0]
+    for variant in preset.source.variants[1:]:
+        changed = variant.set or [f"the first {variant.tasks} tasks"]
+        typer.echo(f"# variant {variant.name}: {', '.join(changed)}")
+    compare = {"methods": design.methods, "seeds": design.seeds, "baseline": design.baseline}
+    typer.echo(tomli_w.dumps({**design.table, "compare": compare}), nl=False)
 
 
 def _list(as_json: bool) -> None:
@@ -102,7 +115,8 @@ def _auctions(preset: Any, seeds: int | None, quick: bool, root: Path, quiet: bo
 
     rows = auctions(preset.auction, seeds or (5 if quick else preset.seeds))
     folder = root / (preset.name + ("-quick" if quick else ""))
-    _finish(auctioned(preset, rows), [], folder, {"quick": [], "overrides": []}, quiet, as_json)
+    changes = [f"5 seeds for {preset.seeds}"] if quick and not seeds else []
+    _finish(auctioned(preset, rows), [], folder, {"quick": changes, "overrides": []}, quiet, as_json)
     if not quiet and not as_json:
         from fedmux.report.charts import save, take_up
 

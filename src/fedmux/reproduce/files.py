@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,7 +93,6 @@ def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> di
         "complete": not absent,
         "missing": absent,
         **also,
-        "commit": _commit(),
         "made": _made([run for _, _, run in runs]) if parts else {_machine(environment()): {}},
         "rows": [
             {
@@ -137,6 +135,7 @@ def _made(runs: Sequence[History]) -> dict[str, Any]:
         )
         place["from"], place["to"] = min(place["from"], found["time"]), max(place["to"], found["time"])
         place["torch"] = found["packages"]["torch"]
+        place["commits"] = sorted({*place.get("commits", []), found.get("commit") or "unknown"})
         place["runs"] += 1
         place["seconds"] = round(place["seconds"] + (number(run.summary, "seconds") or 0.0), 1)
     return places
@@ -144,16 +143,6 @@ def _made(runs: Sequence[History]) -> dict[str, Any]:
 
 def _machine(found: dict[str, Any]) -> str:
     return str(found["gpus"][0]) if found.get("gpus") else f"{found['processor']}, {found['cores']} cores"
-
-
-def _commit() -> str | None:
-    """Of the code, where it is a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
 
 
 def curves(parts: Sequence[Part]) -> bytes:

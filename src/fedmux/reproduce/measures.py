@@ -41,7 +41,14 @@ def _relative(run: History, base: History | None, _at: str) -> float | None:
 
 def _task_spread(run: History, _base: History | None, _at: str) -> float | None:
     found = [number(run.summary, "tasks", task, "accuracy") for task in run.tasks]
-    return float(np.std([value for value in found if value is not None]))
+    known = [value for value in found if value is not None]
+    return float(np.std(known)) if known else None
+
+
+def _job_share(run: History, _base: History | None, task: str) -> float | None:
+    jobs = [number(entry, "tasks", task, "jobs") for entry in run.metrics]
+    total = sum(_over_tasks(entry, "jobs") for entry in run.metrics)
+    return sum(value or 0.0 for value in jobs) / total if total and task in run.tasks else None
 
 
 def _of_task(run: History, _base: History | None, task: str) -> float | None:
@@ -51,6 +58,9 @@ def _of_task(run: History, _base: History | None, task: str) -> float | None:
 def _variance_at(run: History, _base: History | None, at: str) -> float | None:
     if not at:
         return number(run.summary, "accuracy", "variance")
+    if at == "mean":
+        values = [number(entry, "accuracy", "variance") for entry in run.metrics]
+        return float(np.mean([value for value in values if value is not None]))
     found = [entry for entry in run.metrics if entry["round"] <= int(at) and "accuracy" in entry]
     return number(found[-1], "accuracy", "variance") if found else None
 
@@ -108,6 +118,7 @@ MEASURES: dict[str, Measure] = {
     "spread": Measure("deviation over tasks", "percent", _task_spread),
     "variance": Measure("variance over tasks", "plain", _variance_at),
     "task": Measure("accuracy", "percent", _of_task),
+    "share": Measure("jobs", "percent", _job_share),
     "step-size": Measure("step size", "plain", lambda run, _base, _at: float(np.mean(_step_sizes(run)))),
     "step-size-deviation": Measure(
         "its deviation over rounds", "plain", lambda run, _base, _at: float(np.std(_step_sizes(run)))
@@ -138,6 +149,10 @@ def title(key: str) -> str:
         return f"{measure.title} to {100 * float(argument):g} %" if argument else f"{measure.title} a round"
     if name == "task":
         return argument
+    if name == "share":
+        return f"jobs for {argument}"
+    if argument == "mean":
+        return f"{measure.title}, mean over rounds"
     if name == "rand-index":
         last, _, task = argument.partition(":")
         return f"{measure.title}, {task}, round {last}"

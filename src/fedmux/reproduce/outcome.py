@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmux.comparison import Comparison, paired_difference
+from fedmux.comparison import Comparison, Design, paired_difference
 from fedmux.report.history import History
 from fedmux.reproduce.measures import parse
 from fedmux.reproduce.preset import Claim, Figure, Preset
@@ -21,6 +21,7 @@ class Part:
 
     variant: str | None
     comparison: Comparison
+    design: Design  # of the preset, which may be a part of what the folder holds
 
     def row(self, label: str) -> str:
         return label if self.variant is None else f"{label}, {self.variant}"
@@ -32,14 +33,14 @@ class Part:
     @cached_property
     def _runs(self) -> dict[str, dict[int, History]]:
         found: dict[str, dict[int, History]] = {}
-        for cell in self.comparison.cells:
+        for cell in self.comparison.asked:
             group = found.setdefault(cell.label, {})
             if self.comparison.finished(cell):
                 group[cell.seed] = History.read(self.comparison.folder(cell))
         return found
 
     def missing(self) -> list[str]:
-        return [self.row(cell.name) for cell in self.comparison.cells if not self.comparison.finished(cell)]
+        return [self.row(cell.name) for cell in self.comparison.asked if not self.comparison.finished(cell)]
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,9 @@ def outcome(preset: Preset, parts: Sequence[Part]) -> Outcome:
     """From the runs that are finished."""
     rows: dict[str, dict[str, Value]] = {}
     for part in parts:
-        runs = part.runs()
+        runs, references = part.runs(), part.design.references(part.comparison.asked)
         for label, group in runs.items():
-            base = runs[part.comparison.references[label]]
+            base = runs[references[label]]
             rows[part.row(label)] = {
                 key: _value(preset, key, part.row(label), group, base) for key in preset.read
             }
@@ -127,7 +128,8 @@ def _value(preset: Preset, key: str, row: str, runs: dict[int, History], base: d
 
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:
     """By the paired differences over seeds: clear if their confidence interval lies on one side."""
-    mine, theirs = (rows[row][claim.measure].by_seed for row in (claim.of, other))
+    found = [rows[row][claim.measure].by_seed if row in rows else {} for row in (claim.of, other)]
+    mine, theirs = found
     difference, half = paired_difference([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
     if difference is None:
         return Verdict(claim, other, None, None, UNKNOWN)

@@ -30,6 +30,7 @@ def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         f"{table['rounds']} rounds for {rounds}",
         f"{EPOCHS} local epochs",
         f"at most {POINTS} points a client, which clients may share",
+        f"{SAMPLES} held-out points",
     ]
     for task in table["task"]:
         was = task["model"], task["data"]
@@ -44,6 +45,8 @@ def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         told.append(f"{task['model']} for {was[0]}" if task["model"] != was[0] else "")
         told.append("a small LSTM" if task["model"] == "char-lstm" else "")
         task["partition"] = _capped(task["partition"])
+    if "event" in table or "arrivals" in table:
+        told.append("who comes when, in the same proportion")
     for event in table.get("event", []):
         event["round"] = max(2, event["round"] * table["rounds"] // rounds)
     if "arrivals" in table:

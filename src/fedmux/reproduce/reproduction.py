@@ -11,16 +11,27 @@ in that one's folder.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedmux.comparison import Comparison, Design
+from fedmux.comparison import Comparison, Design, label_of
 from fedmux.errors import FedmuxError
 from fedmux.problems import put
 from fedmux.reproduce.outcome import Outcome, Part, outcome
 from fedmux.reproduce.preset import Preset, Variant
 from fedmux.reproduce.quick import missing, smaller
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user wants of a preset."""
+
+    seeds: int | None = None  # how many; none: the preset's, or one of a quick one
+    quick: bool = False
+    methods: Sequence[str] = ()  # labels; none: all
+    overrides: Sequence[str] = ()  # key=value
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -32,42 +43,45 @@ class Reproduction:
     overrides: list[str]  # what the user changed
 
     @classmethod
-    def prepare(
-        cls,
-        preset: Preset,
-        root: Path,
-        *,
-        seeds: int | None = None,
-        quick: bool = False,
-        overrides: Sequence[str] = (),
-        device: str | None = None,
-        train: bool = True,
-    ) -> "Reproduction":
-        """Validate everything and write the plans; FedmuxError says what is missing before work starts."""
-        table, changes = preset.table(), list[str]()
-        if quick:
-            table, changes = smaller(table)
-        elif train and (absent := missing(table)):
+    def prepare(cls, preset: Preset, root: Path, choice: Choice, train: bool = True) -> "Reproduction":
+        """Validate everything and write the plans; FedmuxError says what is missing before work starts.
+
+        Without `train` only what is there is looked at, and nothing is written.
+        """
+        planned, changes = designs(preset, choice)
+        if train and not choice.quick and (absent := missing(preset.table())):
             getting = "; ".join(f"fedmux data get {name}" for name in absent)
             raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
-        suffix = "-quick" if quick else ""
-        numbers = list(range(seeds or (1 if quick else preset.seeds)))
+        suffix = "-quick" if choice.quick else ""
         runs = root / (preset.source.name + suffix)
         if not train and not runs.exists():
             raise FedmuxError(f"{runs}: there is nothing yet; without --show it is trained")
         parts = []
-        variants: list[Variant | None] = [*preset.source.variants] or [None]
-        for variant in variants:
-            here = [f"execution.device={device}"] if device else []
-            varied = _varied(table, variant, [*overrides, *here])
-            design = Design.make(varied, f"preset {preset.name}", seeds=numbers)
-            design = _without_plan(design)
+        for variant, design in planned:
             place = runs / variant.name.replace(" ", "-") if variant else runs
-            parts.append(Part(variant.name if variant else None, Comparison.create(place, design)))
-        return cls(preset, root / (preset.name + suffix), parts, changes, list(overrides))
+            make = Comparison.create if train else Comparison.look
+            parts.append(Part(variant.name if variant else None, make(place, design), design))
+        return cls(preset, root / (preset.name + suffix), parts, changes, list(choice.overrides))
 
     def outcome(self) -> Outcome:
         return outcome(self.preset, self.parts)
+
+
+def designs(preset: Preset, choice: Choice) -> tuple[list[tuple[Variant | None, Design]], list[str]]:
+    """What is compared, for each variant; and what is smaller than in the paper."""
+    for override in choice.overrides:
+        if override.lstrip().startswith("compare."):
+            raise FedmuxError(f'--set "{override}": choose with --methods and --seeds')
+    table, changes = smaller(preset.table()) if choice.quick else (preset.table(), [])
+    seeds = list(range(choice.seeds or (1 if choice.quick else preset.seeds)))
+    device = [f"execution.device={choice.device}"] if choice.device else []
+    variants: list[Variant | None] = [*preset.source.variants] or [None]
+    planned = []
+    for variant in variants:
+        varied = _varied(table, variant, [*choice.overrides, *device])
+        design = Design.make(varied, f"preset {preset.name}", seeds=seeds)
+        planned.append((variant, _chosen(design, choice.methods)))
+    return planned, changes
 
 
 def _varied(table: dict[str, Any], variant: Variant | None, overrides: Sequence[str]) -> dict[str, Any]:
@@ -82,7 +96,10 @@ def _varied(table: dict[str, Any], variant: Variant | None, overrides: Sequence[
     return table
 
 
-def _without_plan(design: Design) -> Design:
-    """The experiment without its [compare]: methods and seeds are the design's own, and may grow."""
-    table = {key: value for key, value in design.table.items() if key != "compare"}
-    return Design(table, design.methods, design.seeds, design.vary, design.baseline, design.source)
+def _chosen(design: Design, labels: Sequence[str]) -> Design:
+    """Only these methods, by their labels; the baseline stays, or nothing could be set against it."""
+    known = {label_of(method): method for method in design.methods}
+    if unknown := [label for label in labels if label not in known]:
+        raise FedmuxError(f'{design.source}: has no method "{unknown[0]}"; its methods: {", ".join(known)}')
+    chosen = [method for label, method in known.items() if not labels or label in (*labels, design.baseline)]
+    return replace(design, methods=chosen)

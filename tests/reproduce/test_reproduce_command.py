@@ -1,0 +1,374 @@
+"""`fedmux reproduce`: every preset in its smallest version, a run that is stopped and goes on, bad input."""
+
+import csv
+import fcntl
+import functools
+import gzip
+import io
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedmux as package
+from commands import fedmux, start
+from fedmux import assembly, cli
+from fedmux.data.catalogue import SAMPLE
+from fedmux.data.png import decode_png
+from fedmux.experiment import Experiment
+from fedmux.randomness import Stream, generator
+from fedmux.recruitment import MECHANISMS, gmm_fair
+from fedmux.report.history import History
+from fedmux.reproduce import files
+from fedmux.reproduce.preset import find, names
+from fedmux.reproduce.quick import smaller
+from fedmux.reproduce.reproduction import Choice, Reproduction
+
+TRAINED = [name for name in names() if find(name).auction is None]
+FEWER = {
+    "table1-3tasks": ["population.clients=16"],
+    "table1-5tasks": ["population.clients=16"],
+    "poster": ["population.clients=16"],
+    "fair-exp1": ["population.clients=24"],
+    "fair-exp2": ["population.clients=8"],
+    "fair-exp3": ["population.rate=0.05"],
+    "fair-exp4": ["population.clients=8"],
+    "fair-fig4": ["population.clients=24"],
+    "group-new-tasks": ["rounds=6"],  # so that both tasks have joined
+}
+load = functools.cache(assembly.load)
+
+
+def overrides(name: str) -> list[str]:
+    """What makes the small version of a preset tiny. The sample is on every machine, and unpacked quickly."""
+    source = find(name).source
+    everywhere = min((variant.tasks for variant in source.variants if variant.tasks), default=None)
+    tasks = [task for task in source.experiment["task"][:everywhere] if task["data"] == "fashion-mnist"]
+    return [
+        *("rounds=2", "task.local_epochs=1", "evaluation.samples=60"),
+        *(f"task.{task['name']}.data={SAMPLE}" for task in tasks),
+        *FEWER.get(source.name, []),
+    ]
+
+
+def setting(changes: list[str]) -> list[str]:
+    return [word for change in changes for word in ("--set", change)]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """`fedmux ARGUMENTS` in this process, which need not import altair again: exit code, stdout, stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["fedmux", *map(str, arguments)])
+        before = signal.getsignal(signal.SIGTERM)
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def trained(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+    """A preset's tiny version, trained here as its processes would; runs are shared by all workers."""
+    root = tmp_path_factory.getbasetemp()
+    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "reproduced"
+    root.mkdir(exist_ok=True)
+    monkeypatch.setattr(assembly, "load", load)
+    locks = []
+
+    def train(name: str) -> tuple[Path, Reproduction]:
+        locks.append((root / f"{find(name).source.name}.lock").open("w"))
+        fcntl.flock(locks[-1], fcntl.LOCK_EX)
+        work = Reproduction.prepare(find(name), root, Choice(quick=True, overrides=overrides(name)))
+        for part in work.parts:
+            for cell in part.comparison.cells:
+                if not part.comparison.finished(cell):
+                    package.run(Experiment.model_validate(cell.table), part.comparison.folder(cell))
+        return root, work
+
+    yield train
+    for lock in locks:
+        lock.close()
+
+
+def assert_is_a_picture(path: Path) -> None:
+    pixels = decode_png(path.read_bytes(), str(path))
+    assert min(pixels.shape[:2]) > 100
+    assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 20
+
+
+def first_column(table: str) -> list[str]:
+    return [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
+
+
+def final_accuracies(work: Reproduction) -> dict[tuple, float]:
+    """By variant, method, seed and task, from the runs' own folders."""
+    found = {}
+    for part in work.parts:
+        for cell in part.comparison.cells:
+            summary = json.loads((part.comparison.folder(cell) / "summary.json").read_text())
+            for task, values in summary["tasks"].items():
+                found[part.variant, cell.label, cell.seed, task] = values["accuracy"]
+    return found
+
+
+def curves_of(folder: Path) -> list[dict[str, str]]:
+    text = gzip.decompress((folder / "curves.csv.gz").read_bytes()).decode()
+    return list(csv.DictReader(io.StringIO(text), strict=True))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_smallest_version_of_every_preset_runs_from_end_to_end(name, trained, command):
+    root, work = trained(name)
+    before = {
+        path: path.stat().st_mtime_ns
+        for part in work.parts
+        for path in part.comparison.path.rglob("runs/*/metrics.jsonl")
+    }
+    code, out, err = command("reproduce", name, "--quick", *setting(overrides(name)), "-o", root)
+    assert code == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before  # nothing is trained again
+    preset, folder = find(name), root / f"{name}-quick"
+    changes = smaller(preset.table())[1]
+    assert f"--quick, so the figures mean nothing: {'; '.join(changes)}\n" in out
+    assert preset.title in out
+    assert err.startswith(f"{name}: {preset.title} ({preset.paper})\n")
+    assert str(folder) in out.replace("\n", "")
+
+    summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert (summary["preset"], summary["complete"], summary["missing"]) == (name, True, [])
+    assert (summary["quick"], summary["overrides"]) == (changes, overrides(name))
+    wanted = final_accuracies(work)
+    assert {
+        (row.get("variant"), row["method"], row["seed"], row["task"]): row["final_accuracy"]
+        for row in summary["rows"]
+    } == wanted
+    assert len(summary["rows"]) == len(wanted)
+    assert None not in wanted.values()
+    rows = list(dict.fromkeys(part.row(cell.label) for part in work.parts for cell in part.comparison.cells))
+    assert list(summary["table"]) == rows
+    assert [claim["verdict"] for claim in summary["claims"]] == ["not clear"] * sum(
+        len(claim.over) for claim in preset.claims
+    )
+    assert sum(place["runs"] for place in summary["made"].values()) == sum(
+        len(part.comparison.cells) for part in work.parts
+    )
+
+    tables = (folder / "table.md").read_text().split("\n\n")
+    assert first_column(tables[0]) == rows
+    assert len(tables) == 1 + bool(preset.costs) + bool(preset.claims)
+    lines = curves_of(folder)
+    assert len(lines) == sum(
+        len(entry["tasks"])
+        for part in work.parts
+        for cell in part.comparison.cells
+        for entry in History.read(part.comparison.folder(cell)).metrics
+    )
+    drawn = {path.name for path in folder.glob("*.png")}
+    for picture in preset.charts:
+        assert any(made.startswith(picture.chart) for made in drawn), picture.chart
+    values = [summary["table"][row][key]["mean"] for row in rows for key in preset.measures[:3]]
+    assert ("figures.png" in drawn) == any(value is not None for value in values)
+    for made in drawn:
+        assert_is_a_picture(folder / made)
+    page = (folder / "report.html").read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert preset.title in page
+
+
+def test_curves_have_a_line_for_each_run_round_and_task_and_are_the_same_each_time(trained):
+    _, work = trained("ablations")
+    packed = files.curves(work.parts)
+    assert packed == files.curves(work.parts)
+    lines = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode()), strict=True))
+    (part,) = work.parts
+    wanted = {}
+    for cell in part.comparison.cells:
+        for line in (part.comparison.folder(cell) / "metrics.jsonl").read_text().splitlines():
+            entry = json.loads(line)
+            for task, figures in entry["tasks"].items():
+                wanted["", cell.label, str(cell.seed), str(entry["round"]), task] = figures
+    assert [tuple(line.values())[:5] for line in lines] == list(wanted)
+    assert "mmfl-lvr: loss over n" in {line["method"] for line in lines}
+    for line, figures in zip(lines, wanted.values()):
+        assert float(line["accuracy"]) == pytest.approx(figures["accuracy"], rel=1e-4)
+        for column in ("jobs", "uploads", "gradient_steps", "forward_passes"):
+            assert line[column] == str(figures.get(column, ""))
+
+
+def test_a_client_trains_at_most_one_job_a_round_where_clients_are_drawn(trained):
+    _, work = trained("ablations")
+    most = {}
+    for label, group in work.parts[0].runs().items():
+        jobs = group[0].allocation
+        counts = {}
+        for job in jobs:
+            who = int(job["round"]), int(job["client"])
+            counts[who] = counts.get(who, 0) + int(job["count"])
+        most[label] = max(counts.values())
+    assert most["random: one job"] == most["fedvarp: one job"] == 1
+    assert most["full"] > 1
+
+
+def test_a_preset_is_run_in_processes_is_stopped_and_goes_on_with_the_same_command(tmp_path):
+    changes = setting(["task.data=digits", "evaluation.samples=60", "output.checkpoint_every=2"])
+    typed = ("reproduce", "group-fig3", "--quick", *changes, "-o", "r")
+    process = start(*typed, cwd=tmp_path)
+    run = tmp_path / "r/group-inconsistent-quick/runs/mmfl-group-seed-0"
+    while not ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_bytes().count(b"\n") > 2):
+        time.sleep(0.01)
+    process.send(signal.SIGINT)
+    ended = process.wait()
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.splitlines()[-1] == (
+        "fedmux: stopped; `fedmux reproduce group-fig3` with the same options continues"
+    )
+    assert not (run / "summary.json").exists()
+    assert not (tmp_path / "r/group-fig3-quick").exists()
+    done = (run / "metrics.jsonl").read_bytes()
+    begun = (run / "environment.json").read_bytes()
+
+    ended = fedmux(*typed, cwd=tmp_path).done()
+    assert (run / "metrics.jsonl").read_bytes().startswith(done[: done.index(b"\n")])
+    assert (run / "environment.json").read_bytes() == begun  # it went on, it did not begin again
+    summary = json.loads((tmp_path / "r/group-fig3-quick/summary.json").read_text())
+    assert summary["complete"]
+    assert [(row["method"], row["seed"]) for row in summary["rows"]] == [("mmfl-group", 0)] * 5
+    assert_is_a_picture(tmp_path / "r/group-fig3-quick/groups-mmfl-group.png")
+    assert "folder:     r/group-fig3-quick" in ended.out
+    history = History.read(run)
+    assert (history.state, history.last_round) == ("finished", 12)
+
+
+def test_what_is_done_so_far_can_be_shown(tmp_path):
+    shown = fedmux("reproduce", "fig2", "--quick", "--show", "-o", "r", cwd=tmp_path).refusal()
+    assert "r/table1-3tasks-quick: there is nothing yet" in shown
+    assert list(tmp_path.iterdir()) == []
+    work = Reproduction.prepare(find("group-fig3"), tmp_path / "r", Choice(quick=True))
+    told = json.loads(
+        fedmux("reproduce", "group-fig3", "--quick", "--show", "--json", "-o", "r", cwd=tmp_path).done().out
+    )
+    assert (told["complete"], told["missing"], told["rows"]) == (False, ["mmfl-group-seed-0"], [])
+    assert told["table"]["mmfl-group"]["average"] == {"mean": None, "std": None, "seeds": {}}
+    assert not work.parts[0].comparison.finished(work.parts[0].comparison.cells[0])
+
+
+def test_presets_are_listed_in_their_order(tmp_path):
+    rows = json.loads(fedmux("reproduce", "list", "--json", cwd=tmp_path).done().out)
+    assert [row["name"] for row in rows] == names()
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["fair-exp2"]["runs"] == 5 * 3 * 5
+    assert (by_name["auction-exp5"]["runs"], by_name["auction-exp5"]["data"]) == (0, "-")
+    assert by_name["table1-5tasks"]["data"] == "fashion-mnist, cifar10, emnist, shakespeare"
+    out = fedmux("reproduce", "list", cwd=tmp_path).done().out
+    assert all(name in out for name in names())
+    assert list(tmp_path.iterdir()) == []
+
+
+# Auctions
+
+
+def test_auctions_are_held_with_as_many_seeds_as_asked_for(command, tmp_path):
+    code, out, err = command("reproduce", "auction-exp5", "--seeds", 2, "-o", tmp_path)
+    assert (code, err) == (0, "")
+    folder = tmp_path / "auction-exp5"
+    assert {path.name for path in folder.iterdir()} == {
+        "summary.json",
+        "table.md",
+        "figures.png",
+        "take-up.png",
+    }
+    for name in ("figures.png", "take-up.png"):
+        assert_is_a_picture(folder / name)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["complete"]
+    assert set(summary["table"]) == {f"{name}, budget {b}" for name in MECHANISMS for b in (10, 29, 60)}
+    for seed in ("0", "1"):
+        laws = find("auction-exp5").auction.bids
+        bids = np.stack(
+            [law.draw(100, generator(int(seed), Stream.BIDS, task=task)) for task, law in enumerate(laws)], 1
+        )
+        found = summary["table"]["gmm-fair, budget 29"]
+        assert set(found["take-up-minimum"]["seeds"]) == {"0", "1"}
+        assert found["take-up-minimum"]["seeds"][seed] == gmm_fair(bids, 29).take_up.min()
+    assert summary["table"]["gmm-fair, budget 29"]["take-up-minimum"]["paper"] == {"value": 48.5}
+    assert "reference" in (folder / "table.md").read_text().splitlines()[0]
+    assert "what the paper claims" in out
+
+
+def test_quick_auctions_have_fewer_seeds_and_say_so(command, tmp_path):
+    code, out, _ = command("reproduce", "auction-exp5", "--quick", "-o", tmp_path)
+    assert code == 0
+    summary = json.loads((tmp_path / "auction-exp5-quick/summary.json").read_text())
+    assert len(summary["table"]["max-min-fair, budget 10"]["take-up-minimum"]["seeds"]) == 5
+    assert summary["quick"]
+    assert "--quick" in out
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tabel1-3tasks"], ['no preset "tabel1-3tasks"', 'did you mean "table1-3tasks"?']),
+        (["../fig2"], ['no preset "../fig2"', "fedmux reproduce list"]),
+        (
+            ["fair-exp1"],
+            ["data is not on this machine", "fedmux data get cifar10", "fedmux data get mnist", "--quick"],
+        ),
+        (["fig3", "--quick", "--seeds", 0], ["--seeds"]),
+        (["fig3", "--quick", "--seeds", "many"], ["--seeds"]),
+        (["fig3", "--quick", "--parallel", -1], ["--parallel"]),
+        (["fig3", "--quick", "--set", "rounds"], ['"rounds" should be key=value']),
+        (["fig3", "--quick", "--set", "rounds=0"], ["rounds", "greater than or equal to 1"]),
+        (["fig3", "--quick", "--set", "task.no-such.model=mlp"], ['no task is named "no-such"']),
+        (["fig3", "--quick", "--set", "round=3"], ["round"]),
+        (["auction-exp5", "--print"], ["auction-exp5 trains nothing"]),
+        (["auction-exp5", "--seeds", 0], ["--seeds"]),
+        (["auction-exp5", "--set", "rounds=3"], ["auction-exp5 trains nothing"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(arguments, says, tmp_path):
+    refusal = fedmux("reproduce", *arguments, "-o", "r", cwd=tmp_path).refusal()
+    for part in says:
+        assert part in refusal
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_something_else_is_refused_and_left_alone(tmp_path):
+    Reproduction.prepare(find("fig3"), tmp_path / "r", Choice(quick=True, overrides=["rounds=2"]))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    typed = ("reproduce", "fig2", "--quick", "--set", "rounds=3", "-o", "r")
+    assert "r/table1-3tasks-quick: holds another comparison" in fedmux(*typed, cwd=tmp_path).refusal()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/group-inconsistent-quick").mkdir()
+    (tmp_path / "notes/group-inconsistent-quick/mine.txt").write_text("mine")
+    typed = ("reproduce", "group-fig3", "--quick", "-o", "notes")
+    assert "is not empty" in fedmux(*typed, cwd=tmp_path).refusal()
+    (tmp_path / "file").write_text("mine")
+    assert "cannot be written" in fedmux("reproduce", "fig3", "--quick", "-o", "file", cwd=tmp_path).refusal()
+    assert "file" in fedmux("reproduce", "auction-exp5", "--seeds", 1, "-o", "file", cwd=tmp_path).refusal()
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(list(tmp_path.rglob("*"))) == len(before) + 4
+
+
+def test_a_variant_that_cannot_be_prepared_leaves_the_others_unwritten(tmp_path):
+    other = tmp_path / "r/fair-fig4-quick/4-tasks"
+    other.mkdir(parents=True)
+    (other / "mine.txt").write_text("mine")
+    refusal = fedmux("reproduce", "fair-fig4", "--quick", "-o", "r", cwd=tmp_path).refusal()
+    assert "4-tasks" in refusal
+    assert not (tmp_path / "r/fair-fig4-quick/3-tasks").exists()
