@@ -196,10 +196,8 @@ class Comparison:
         """In a new folder, or in that of a comparison of the same experiment, which gains what is new."""
         plan, asked = path / "comparison.toml", design.cells()
         try:
-            held = design if not plan.exists() else design.added_to(_read(path), str(path))
+            held = cls._held(path, design)
             comparison = cls(path, held, asked)
-            if path.exists() and not plan.exists() and any(path.iterdir()):
-                raise FedmuxError(f"{path}: the folder exists and is not empty; choose another with -o")
             for folder in ("experiments", "runs"):
                 (path / folder).mkdir(parents=True, exist_ok=True)
             for cell in asked:
@@ -214,9 +212,17 @@ class Comparison:
     @classmethod
     def look(cls, path: Path, design: Design) -> "Comparison":
         """A part of what a folder holds, or may come to hold, to look at: nothing is written."""
-        if (path / "comparison.toml").exists():
-            design.added_to(_read(path), str(path))
+        cls._held(path, design)
         return cls(path, design)
+
+    @staticmethod
+    def _held(path: Path, design: Design) -> Design:
+        """The design with what a folder holds already; refuses what does not go together."""
+        if (path / "comparison.toml").exists():
+            return design.added_to(_read(path), str(path))
+        if path.exists() and any(path.iterdir()):
+            raise FedmuxError(f"{path}: the folder exists and is not empty; choose another with -o")
+        return design
 
     @classmethod
     def open(cls, path: Path) -> "Comparison":

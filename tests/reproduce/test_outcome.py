@@ -282,7 +282,7 @@ def finished(folder: Path, accuracy: dict[str, dict[int, float]], variant: str |
     seeds = sorted({seed for runs in accuracy.values() for seed in runs})
     design = Design.make(table(), "by hand", methods=list(accuracy), seeds=seeds, baseline="full")
     part = Part(variant, Comparison.create(folder, design), design)
-    for cell in part.comparison.cells:
+    for cell in part.comparison.asked:
         if cell.seed in accuracy[cell.label]:
             value = accuracy[cell.label][cell.seed]
             place = part.comparison.folder(cell)

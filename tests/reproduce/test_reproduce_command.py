@@ -93,7 +93,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
         fcntl.flock(locks[-1], fcntl.LOCK_EX)
         work = Reproduction.prepare(find(name), root, Choice(quick=True, overrides=overrides(name)))
         for part in work.parts:
-            for cell in part.comparison.cells:
+            for cell in part.comparison.asked:
                 if not part.comparison.finished(cell):
                     package.run(Experiment.model_validate(cell.table), part.comparison.folder(cell))
         return root, work
@@ -117,7 +117,7 @@ def final_accuracies(work: Reproduction) -> dict[tuple, float]:
     """By variant, method, seed and task, from the runs' own folders."""
     found = {}
     for part in work.parts:
-        for cell in part.comparison.cells:
+        for cell in part.comparison.asked:
             summary = json.loads((part.comparison.folder(cell) / "summary.json").read_text())
             for task, values in summary["tasks"].items():
                 found[part.variant, cell.label, cell.seed, task] = values["accuracy"]
@@ -157,13 +157,13 @@ def test_the_smallest_version_of_every_preset_runs_from_end_to_end(name, trained
     } == wanted
     assert len(summary["rows"]) == len(wanted)
     assert None not in wanted.values()
-    rows = list(dict.fromkeys(part.row(cell.label) for part in work.parts for cell in part.comparison.cells))
+    rows = list(dict.fromkeys(part.row(cell.label) for part in work.parts for cell in part.comparison.asked))
     assert list(summary["table"]) == rows
     assert [claim["verdict"] for claim in summary["claims"]] == ["not clear"] * sum(
         len(claim.over) for claim in preset.claims
     )
     assert sum(place["runs"] for place in summary["made"].values()) == sum(
-        len(part.comparison.cells) for part in work.parts
+        len(part.comparison.asked) for part in work.parts
     )
 
     tables = (folder / "table.md").read_text().split("\n\n")
@@ -173,7 +173,7 @@ def test_the_smallest_version_of_every_preset_runs_from_end_to_end(name, trained
     assert len(lines) == sum(
         len(entry["tasks"])
         for part in work.parts
-        for cell in part.comparison.cells
+        for cell in part.comparison.asked
         for entry in History.read(part.comparison.folder(cell)).metrics
     )
     drawn = {path.name for path in folder.glob("*.png")}
@@ -195,7 +195,7 @@ def test_curves_have_a_line_for_each_run_round_and_task_and_are_the_same_each_ti
     lines = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode()), strict=True))
     (part,) = work.parts
     wanted = {}
-    for cell in part.comparison.cells:
+    for cell in part.comparison.asked:
         for line in (part.comparison.folder(cell) / "metrics.jsonl").read_text().splitlines():
             entry = json.loads(line)
             for task, figures in entry["tasks"].items():
@@ -262,7 +262,7 @@ def test_what_is_done_so_far_can_be_shown(tmp_path):
     )
     assert (told["complete"], told["missing"], told["rows"]) == (False, ["mmfl-group-seed-0"], [])
     assert told["table"]["mmfl-group"]["average"] == {"mean": None, "std": None, "seeds": {}}
-    assert not work.parts[0].comparison.finished(work.parts[0].comparison.cells[0])
+    assert not work.parts[0].comparison.finished(work.parts[0].comparison.asked[0])
 
 
 def test_presets_are_listed_in_their_order(tmp_path):

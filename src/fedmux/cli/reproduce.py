@@ -156,6 +156,7 @@ def _finish(
     if also["quick"]:
         typer.echo(f"--quick, so the figures mean nothing: {'; '.join(also['quick'])}")
     write_pictures(folder, outcome, parts)
-    if runs := find([part.comparison.path for part in parts]):
+    done = [part.comparison.folder(cell) for part in parts for cell in part.comparison.asked]
+    if runs := find([folder for folder in done if folder.exists()]):
         write(runs, folder / "report.html", outcome.preset.title)
     typer.echo(f"folder:     {folder}")

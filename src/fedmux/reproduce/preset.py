@@ -4,6 +4,7 @@ Its `[experiment]` is an experiment file's table, `[compare]` included. `runs` i
 another preset, so that a figure drawn from a table's runs does not train them again.
 """
 
+import copy
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -107,8 +108,8 @@ class Preset(Settings):
 
     def table(self) -> dict[str, Any]:
         """The experiment's own table."""
-        table = self.source.experiment
-        assert table is not None
+        assert self.source.experiment is not None
+        table = copy.deepcopy(self.source.experiment)
         if not self.runs:
             return table
         own = {"methods": self.methods, "baseline": self.baseline}

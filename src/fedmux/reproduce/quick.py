@@ -52,7 +52,7 @@ def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if "arrivals" in table:
         table["arrivals"] = {
             **table["arrivals"],
-            "mean_wait": table["arrivals"]["mean_wait"] * ROUNDS / rounds,
+            "mean_wait": table["arrivals"]["mean_wait"] * table["rounds"] / rounds,
         }
     table["evaluation"] = {**table.get("evaluation", {}), "samples": SAMPLES}
     return table, [line for line in dict.fromkeys(told) if line]

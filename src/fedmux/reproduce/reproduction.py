@@ -49,22 +49,29 @@ class Reproduction:
         Without `train` only what is there is looked at, and nothing is written.
         """
         planned, changes = designs(preset, choice)
-        if train and not choice.quick and (absent := missing(preset.table())):
+        absent = sorted({name for _, design in planned for name in missing(design.table)})
+        if train and absent:
             getting = "; ".join(f"fedmux data get {name}" for name in absent)
             raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
         suffix = "-quick" if choice.quick else ""
         runs = root / (preset.source.name + suffix)
         if not train and not runs.exists():
             raise FedmuxError(f"{runs}: there is nothing yet; without --show it is trained")
-        parts = []
-        for variant, design in planned:
-            place = runs / variant.name.replace(" ", "-") if variant else runs
-            make = Comparison.create if train else Comparison.look
-            parts.append(Part(variant.name if variant else None, make(place, design), design))
+        places = [
+            (variant.name if variant else None, runs / _folder(variant), design)
+            for variant, design in planned
+        ]
+        parts = [Part(name, Comparison.look(place, design), design) for name, place, design in places]
+        if train:  # only now, when all of it can be
+            parts = [Part(name, Comparison.create(place, design), design) for name, place, design in places]
         return cls(preset, root / (preset.name + suffix), parts, changes, list(choice.overrides))
 
     def outcome(self) -> Outcome:
         return outcome(self.preset, self.parts)
+
+
+def _folder(variant: Variant | None) -> str:
+    return variant.name.replace(" ", "-") if variant else ""
 
 
 def designs(preset: Preset, choice: Choice) -> tuple[list[tuple[Variant | None, Design]], list[str]]:

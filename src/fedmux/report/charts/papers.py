@@ -17,11 +17,11 @@ def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str, thei
     Rows have `row`, `measure`, `source` ("ours", or whose the figures are), `value`, `low` and `high`.
     """
     names = list(dict.fromkeys(row["row"] for row in rows))[:MOST_ROWS]
-    panels = []
-    for place, (key, what, percent) in enumerate(titles):
+    panels: list[Chart] = []
+    for key, what, percent in titles:
         shown = [row for row in rows if row["measure"] == key and row["row"] in names]
         if shown:
-            panels.append(_panel(shown, names, what, percent, ["ours", theirs], labels=place == 0))
+            panels.append(_panel(shown, names, what, percent, ["ours", theirs], labels=not panels))
     if not panels:
         return None
     spread = any(row["low"] < row["high"] for row in rows)
