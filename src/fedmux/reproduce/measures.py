@@ -92,15 +92,23 @@ def _per_round(cost: str) -> Read:
 
 
 def _rand_index(run: History, _base: History | None, at: str) -> float | None:
-    """At the last grouping up to a round, against the true clusters of a task: `25:mnist`."""
-    last, _, task = at.partition(":")
+    """At the last grouping up to a round, against the true clusters of a task (`25:mnist`).
+
+    Without a task against those that it matches best: the groups may have been formed by any task's losses.
+    """
+    last, _, named = at.partition(":")
     grouped = [
-        index
+        max(known)
         for entry in run.metrics
         if entry["round"] <= int(last)
-        and (index := number(entry, "allocation", "rand_index", task)) is not None
+        and (known := _known(entry, "rand_index", [named] if named else run.tasks))
     ]
     return grouped[-1] if grouped else None
+
+
+def _known(entry: Entry, key: str, tasks: list[str]) -> list[float]:
+    found = [number(entry, "allocation", key, task) for task in tasks]
+    return [value for value in found if value is not None]
 
 
 def _take_up(of: Callable[[list[float]], float]) -> Read:
@@ -155,5 +163,5 @@ def title(key: str) -> str:
         return f"{measure.title}, mean over rounds"
     if name == "rand-index":
         last, _, task = argument.partition(":")
-        return f"{measure.title}, {task}, round {last}"
+        return f"{measure.title}, {task or 'best task'}, round {last}"
     return f"{measure.title} at round {argument}" if argument else measure.title
