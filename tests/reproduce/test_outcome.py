@@ -207,6 +207,7 @@ def test_a_variance_is_that_of_the_last_evaluation_up_to_a_round():
     assert read("variance@8", gaps) == 0
     assert read("variance@60", gaps) == pytest.approx(0.09)
     assert read("variance", gaps) == pytest.approx(0.09)
+    assert read("variance@mean", gaps) == pytest.approx((0 + 0.01 + 0.09) / 3)
     assert read("variance@3", run([entry(5, 0.1, 0.2)])) is None
 
 
@@ -214,6 +215,14 @@ def test_a_step_size_is_summed_over_tasks_and_the_round_before_training_left_out
     sums = [2.0, 1.0, 4.0]
     assert read("step-size", RUN) == pytest.approx(np.mean(sums))
     assert read("step-size-deviation", RUN) == pytest.approx(np.std(sums))
+
+
+def test_a_share_is_that_of_the_jobs_of_a_task():
+    shared = run([entry(0, 0.1, 0.1), entry(1, 0.1, 0.1, jobs=[3, 1]), entry(2, 0.1, 0.1, jobs=[2, 4])])
+    assert read("share@a", shared) == pytest.approx(0.5)
+    assert read("share@b", shared) == pytest.approx(0.5)
+    assert read("share@c", shared) is None
+    assert read("share@a", run([entry(0, 0.1, 0.1)])) is None
 
 
 def test_a_rand_index_is_that_of_the_grouping_in_force():
@@ -227,6 +236,8 @@ def test_a_rand_index_is_that_of_the_grouping_in_force():
     assert read("rand-index@25:b", run(grouped)) == 0.3
     assert read("rand-index@0:a", run(grouped)) is None
     assert read("rand-index@5:c", run(grouped)) is None
+    assert read("rand-index@5", run(grouped)) == 0.3  # of the task that it matches best
+    assert read("rand-index@0", run(grouped)) is None
 
 
 def test_take_up_is_that_of_the_recruitment():
