@@ -25,7 +25,8 @@ Every experiment of the [papers](../README.md#papers) is a preset: `fedmux repro
 the paper's figures beside ours and draws the pictures. This page shows what came out, agreeing or not.
 
 ```sh
-fedmux reproduce list                                  # all of them
+fedmux reproduce list                                  # their names
+fedmux reproduce all --device cuda                     # one after the other
 fedmux reproduce table1-3tasks --device cuda           # as in the paper; Ctrl-C and the same command go on
 fedmux reproduce table1-3tasks --show                  # the table and pictures of what is done so far
 fedmux reproduce table1-3tasks --quick                 # minutes on two cores, to see that it works

@@ -261,7 +261,7 @@ def test_what_is_done_so_far_can_be_shown(tmp_path):
         fedmux("reproduce", "group-fig3", "--quick", "--show", "--json", "-o", "r", cwd=tmp_path).done().out
     )
     assert (told["complete"], told["missing"], told["rows"]) == (False, ["mmfl-group-seed-0"], [])
-    assert told["table"]["mmfl-group"]["average"] == {"mean": None, "std": None, "seeds": {}}
+    assert told["table"]["mmfl-group"]["rand-index@5"] == {"mean": None, "std": None, "seeds": {}}
     assert not work.parts[0].comparison.finished(work.parts[0].comparison.asked[0])
 
 
@@ -315,6 +315,16 @@ def test_quick_auctions_have_fewer_seeds_and_say_so(command, tmp_path):
     assert len(summary["table"]["max-min-fair, budget 10"]["take-up-minimum"]["seeds"]) == 5
     assert summary["quick"]
     assert "--quick" in out
+
+
+def test_all_goes_on_after_what_cannot_be_had(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedmux.reproduce.preset.names", lambda: ["fair-exp1", "auction-exp5"])
+    code, out, err = command("reproduce", "all", "--seeds", 1, "-o", tmp_path)
+    assert code == 2
+    assert err.startswith("fedmux: fair-exp1: data is not on this machine")
+    assert len(err.splitlines()) == 1
+    assert "max-min-fair, budget 10" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["auction-exp5"]
 
 
 # Bad input

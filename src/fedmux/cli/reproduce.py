@@ -13,7 +13,7 @@ FOLDER = Path("reproduced")
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment of the papers, or `list`.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A preset, `list` or `all`.", metavar="NAME")],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; default the paper's.")] = None,
     methods: Annotated[str, typer.Option(help="Only these of its methods, separated by commas.")] = "",
     quick: Annotated[
@@ -32,15 +32,30 @@ def reproduce(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Rerun an experiment of the papers: a table with their figures and ours, and pictures."""
+    """Rerun an experiment of the papers: a table with their figures and ours, and pictures.
+
+    `list` names the experiments, `all` reruns one after the other.
+    """
     if name == "list":
         _list(as_json)
         return
-    from fedmux.reproduce.preset import find
+    from fedmux.reproduce.preset import find, names
 
+    if name == "all":
+        if methods or overrides or show or as_file or as_json:
+            raise FedmuxError("all: goes with --seeds, --quick, --parallel, --device, -o and -q")
+        problems = []
+        for one in names():
+            try:
+                reproduce(one, seeds, "", quick, parallel, output, device, quiet=quiet)
+            except FedmuxError as problem:  # the others are not to blame
+                problems.append(str(problem))
+        if problems:
+            raise FedmuxError("\n".join(problems))
+        return
     preset = find(name)
     if preset.auction is not None:
-        if overrides or show or as_file or methods or device:
+        if overrides or show or as_file or methods:
             raise FedmuxError(f"{name} trains nothing: of the options --seeds, --quick and -o have a meaning")
         _auctions(preset, seeds, quick, output, quiet, as_json)
         return
