@@ -95,7 +95,7 @@ def test_the_experiment_of_a_preset_is_sound_for_every_variant_method_and_seed(n
     data = {task["data"] for table in variants.values() for task in table["task"]}
     for key in preset.read:
         what, _, argument = key.partition("@")
-        if what in ("task", "rand-index"):
+        if what in ("task", "share") or ":" in argument:
             assert argument.rpartition(":")[2] in tasks
     assert {picture.task for picture in preset.charts} <= {None, *tasks}
     assert data <= set(KNOWN)
