@@ -101,6 +101,9 @@ def command(preset: Preset, summary: dict[str, Any]) -> str:
     seeds = {row["seed"] for row in summary["rows"]}
     words = ["fedmux reproduce", preset.name]
     words += [f"--seeds {len(seeds)}"] if seeds and len(seeds) != preset.seeds else []
+    trained = list(dict.fromkeys(row["method"] for row in summary["rows"]))
+    if trained and len(trained) < len(preset.described().compare.methods):
+        words.append(f"--methods {','.join(trained)}")
     return " ".join(words + [f"--set {override}" for override in summary["overrides"]])
 
 
