@@ -66,7 +66,8 @@ def claims(results: dict[str, dict[str, Any]]) -> str:
         if preset.name in results:
             text = (RESULTS / preset.name / "table.md").read_text()
             rows = text.partition("| claim |")[2].splitlines()[2:]
-            lines += [f"| [{preset.name}](#{preset.name}) {row}" for row in rows]
+            other = ", another setting" if results[preset.name]["overrides"] else ""
+            lines += [f"| [{preset.name}](#{preset.name}){other} {row}" for row in rows]
         else:
             told = [(claim.says, f"{claim.of} - {', '.join(claim.over)}") for claim in preset.claims]
             lines += [f"| {preset.name} | {says} | {between} | | not run |" for says, between in told]
@@ -130,8 +131,8 @@ def not_run(presets: list[Preset]) -> str:
     ]
     order = list(times)
     for preset in sorted(presets, key=lambda preset: order.index(preset.name)):
-        runs = len(preset.described().compare.methods) * len(preset.source.variants or [None]) * preset.seeds
-        lines.append(f"| `{preset.name}` | {preset.title}, {preset.paper} | {runs} | {times[preset.name]} |")
+        what = f"{preset.title}, {preset.paper}"
+        lines.append(f"| `{preset.name}` | {what} | {preset.cells} | {times[preset.name]} |")
     return "\n".join(lines) + "\n"
 
 

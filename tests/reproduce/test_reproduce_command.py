@@ -211,7 +211,7 @@ def test_curves_have_a_line_for_each_run_round_and_task_and_are_the_same_each_ti
 def test_a_client_trains_at_most_one_job_a_round_where_clients_are_drawn(trained):
     _, work = trained("ablations")
     most = {}
-    for label, group in work.parts[0].runs().items():
+    for label, group in work.parts[0].runs.items():
         jobs = group[0].allocation
         counts = {}
         for job in jobs:

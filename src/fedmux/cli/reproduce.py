@@ -106,8 +106,7 @@ def _list(as_json: bool) -> None:
         row |= {"seeds": preset.seeds, "runs": 0, "rounds": 0, "data": "-"}
         if preset.auction is None:
             experiment = preset.described()
-            cells = len(experiment.compare.methods) * len(preset.source.variants or [None]) * preset.seeds
-            row |= {"runs": cells, "rounds": experiment.rounds}
+            row |= {"runs": preset.cells, "rounds": experiment.rounds}
             row["data"] = ", ".join(dict.fromkeys(task.data for task in experiment.tasks))
         rows.append(row)
     if as_json:

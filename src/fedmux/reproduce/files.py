@@ -112,7 +112,7 @@ def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> di
 
 def _all_runs(parts: Sequence[Part]) -> list[tuple[Part, str, History]]:
     return [
-        (part, label, run) for part in parts for label, group in part.runs().items() for run in group.values()
+        (part, label, run) for part in parts for label, group in part.runs.items() for run in group.values()
     ]
 
 

@@ -26,12 +26,9 @@ class Part:
     def row(self, label: str) -> str:
         return label if self.variant is None else f"{label}, {self.variant}"
 
-    def runs(self) -> dict[str, dict[int, History]]:
-        """Finished runs by label and seed; every label, also one without any. Read once."""
-        return self._runs
-
     @cached_property
-    def _runs(self) -> dict[str, dict[int, History]]:
+    def runs(self) -> dict[str, dict[int, History]]:
+        """Finished runs by label and seed; every label, also one without any."""
         found: dict[str, dict[int, History]] = {}
         for cell in self.comparison.asked:
             group = found.setdefault(cell.label, {})
@@ -103,7 +100,7 @@ def outcome(preset: Preset, parts: Sequence[Part]) -> Outcome:
     """From the runs that are finished."""
     rows: dict[str, dict[str, Value]] = {}
     for part in parts:
-        runs, references = part.runs(), part.design.references(part.comparison.asked)
+        runs, references = part.runs, part.design.references(part.comparison.asked)
         for label, group in runs.items():
             base = runs[references[label]]
             rows[part.row(label)] = {
@@ -128,8 +125,7 @@ def _value(preset: Preset, key: str, row: str, runs: dict[int, History], base: d
 
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:
     """By the paired differences over seeds: clear if their confidence interval lies on one side."""
-    found = [rows[row][claim.measure].by_seed if row in rows else {} for row in (claim.of, other)]
-    mine, theirs = found
+    mine, theirs = (rows[row][claim.measure].by_seed if row in rows else {} for row in (claim.of, other))
     difference, half = paired_difference([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
     if difference is None:
         return Verdict(claim, other, None, None, UNKNOWN)

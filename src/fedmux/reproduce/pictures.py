@@ -20,7 +20,7 @@ def pictures(outcome: Outcome, parts: Sequence[Part]) -> Iterator[tuple[str, Cha
     if chart is not None:
         yield "figures", chart
     for part in parts:
-        groups = {label: list(group.values()) for label, group in part.runs().items() if group}
+        groups = {label: list(group.values()) for label, group in part.runs.items() if group}
         ending = f"-{part.variant.replace(' ', '-')}" if part.variant else ""
         for picture in outcome.preset.charts:
             for name, drawn in _drawn(picture, groups):

@@ -115,6 +115,11 @@ class Preset(Settings):
         own = {"methods": self.methods, "baseline": self.baseline}
         return {**table, "compare": table["compare"] | {key: value for key, value in own.items() if value}}
 
+    @property
+    def cells(self) -> int:
+        """Runs that it takes, with all its seeds."""
+        return len(self.described().compare.methods) * max(1, len(self.source.variants)) * self.seeds
+
     def described(self) -> Experiment:
         return validated(Experiment, self.table(), f"preset {self.name}")
 
