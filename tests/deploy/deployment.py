@@ -137,8 +137,3 @@ def processes_with(mark: str) -> list[int]:
             if mark.encode() in environment.read_bytes():
                 found.append(int(environment.parent.name))
     return found
-
-
-def all_ended(left: Callable[[], list[int]]) -> None:
-    """Nothing is left of what was started; the kernel may take a moment over what was killed last."""
-    wait_for(lambda: not left(), "all processes have ended", seconds=10)

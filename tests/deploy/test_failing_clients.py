@@ -15,7 +15,6 @@ from typing import NamedTuple
 import pytest
 from deployment import (
     WATCHED,
-    all_ended,
     app,
     config,
     connected,
@@ -141,4 +140,4 @@ def test_a_late_joiner_is_drawn_in_a_later_round(story: Story) -> None:
 
 
 def test_nothing_is_left_behind(story: Story) -> None:
-    all_ended(story.federation.leftovers)
+    assert not story.federation.leftovers()

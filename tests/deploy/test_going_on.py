@@ -10,7 +10,6 @@ from pathlib import Path
 
 from deployment import (
     WATCHED,
-    all_ended,
     app,
     config,
     equal_weights,
@@ -74,7 +73,7 @@ def test_a_killed_server_goes_on_and_its_clients_keep_their_numbers(tmp_path: Pa
     assert log.count("round 1/3") == 1
     assert json.loads((output / "clients.json").read_text()) == {"ward-a": 0, "ward-b": 1}
     equal_weights(output, simulated)
-    all_ended(federation.leftovers)
+    assert not federation.leftovers()
 
 
 def test_up_that_is_interrupted_ends_all_it_started_and_goes_on(tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ def test_up_that_is_interrupted_ends_all_it_started_and_goes_on(tmp_path: Path) 
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[0]
         assert process.returncode not in (0, None) and "Traceback" not in said, said
-        all_ended(lambda: processes_with(str(own)))
+        assert not processes_with(str(own))
         assert list(own.iterdir()) == []
     first = (output / "metrics.jsonl").read_bytes()
     process = up()
@@ -110,4 +109,4 @@ def test_up_that_is_interrupted_ends_all_it_started_and_goes_on(tmp_path: Path) 
     assert process.returncode == 0, said
     assert (output / "metrics.jsonl").read_bytes().startswith(first) and "round 1/2" not in said
     equal_weights(output, simulated.path)
-    all_ended(lambda: processes_with(str(own)))
+    assert not processes_with(str(own))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployment import all_ended, app, config, equal_weights, experiment, run_log
+from deployment import app, config, equal_weights, experiment, run_log
 
 import fedmux
 from fedmux.flower.federation import Federation
@@ -18,7 +18,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     federation = Federation(tmp_path_factory.mktemp("methods") / "federation", nodes, secure=False)
     with federation:
         yield federation
-    all_ended(federation.leftovers)
+    assert not federation.leftovers()
 
 
 @pytest.mark.parametrize("method", ["mmfl-gvr*", "mmfl-group"])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from deployment import WATCHED, all_ended, app, config, connected, experiment, run_log, wait_for
+from deployment import WATCHED, app, config, connected, experiment, run_log, wait_for
 
 import fedmux
 from fedmux.flower.federation import Federation
@@ -203,4 +203,4 @@ def test_no_socket_is_open_but_on_loopback(story: Story) -> None:
 
 
 def test_nothing_is_left_behind(story: Story) -> None:
-    all_ended(story.federation.leftovers)
+    assert not story.federation.leftovers()

@@ -64,9 +64,12 @@ class Federation:
                     os.kill(process, signal.SIGKILL)
         for name in [name for name in self.processes if name != "superlink"] + ["superlink"]:
             self.stop(name)
-        for process in self.leftovers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        end = time.monotonic() + 10  # what is killed takes a moment, and may have started another meanwhile
+        while (left := self.leftovers()) and time.monotonic() < end:
+            for process in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.05)
 
     def leftovers(self) -> list[int]:
         """Processes of this federation, also those that Flower detached from the ones started here."""
