@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 import fedmux
-from fedmux.comparison import Comparison, Design
+from fedmux.comparison import Comparison
 from fedmux.data.png import SIGNATURE, decode_png
+from fedmux.design import Design
 from fedmux.recruitment.report import budgets_compared
 from fedmux.report.charts import CHARTS, Chart, save, take_up
 from fedmux.report.history import History, find

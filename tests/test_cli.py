@@ -19,9 +19,10 @@ from scipy import stats
 
 from commands import fedmux, start, touch_number
 from conftest import files
-from fedmux.comparison import Comparison, Design, parse_axis, parse_seeds
+from fedmux.comparison import Comparison
 from fedmux.data.png import decode_png
 from fedmux.data.sources import available
+from fedmux.design import Design, parse_axis, parse_seeds
 from fedmux.errors import FedmuxError
 from fedmux.methods import registry
 

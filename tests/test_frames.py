@@ -10,7 +10,8 @@ import pytest
 
 import fedmux
 from conftest import table
-from fedmux.comparison import Comparison, Design
+from fedmux.comparison import Comparison
+from fedmux.design import Design
 from fedmux.errors import FedmuxError
 from fedmux.problems import validated
 

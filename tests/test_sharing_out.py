@@ -9,7 +9,8 @@ import torch
 
 from commands import small_experiment
 from fedmux import comparison
-from fedmux.comparison import Comparison, Design
+from fedmux.comparison import Comparison
+from fedmux.design import Design
 from fedmux.problems import read_toml
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import fedmux
 from conftest import table
-from fedmux.comparison import Comparison, Design
+from fedmux.comparison import Comparison
+from fedmux.design import Design
 from fedmux.report.charts import CHARTS, spec
 from fedmux.report.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
 

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from conftest import population, round_state, table
-from fedmux.comparison import Comparison, Design
+from fedmux.comparison import Comparison
+from fedmux.design import Design
 from fedmux.errors import FedmuxError
 from fedmux.methods.memory import FedVarp
 from fedmux.methods.variance_reduced import Lvr

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commands import fedmux
-from fedmux.comparison import Design
 from fedmux.data.catalogue import DEBIAN_FASHION_MNIST, EMBEDDED, KNOWN, SAMPLE
+from fedmux.design import Design
 from fedmux.experiment import Experiment
 from fedmux.problems import put
 from fedmux.recruitment import MECHANISMS

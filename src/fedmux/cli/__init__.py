@@ -168,7 +168,8 @@ def compare(
 ) -> None:
     """Train methods x seeds from one file; ends with a table."""
     _alone()
-    from fedmux.comparison import Comparison, Design, parse_seeds
+    from fedmux.comparison import Comparison
+    from fedmux.design import Design, parse_seeds
     from fedmux.problems import read_toml
     from fedmux.session import default_folder
 

@@ -241,7 +241,7 @@ def _labels_in(runs: Path) -> dict[str, str]:
 @lru_cache(maxsize=32)
 def _labels(plan: Path, _modified: int) -> dict[str, str]:
     """As a comparison names its runs, without validating any of them."""
-    from fedmux.comparison import Cell, parse_axis
+    from fedmux.design import Cell, parse_axis
 
     try:
         table = tomllib.loads(plan.read_text("utf-8"))

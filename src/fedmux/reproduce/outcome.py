@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedmux.comparison import Comparison, Design, paired_difference
+from fedmux.comparison import Comparison, paired_difference
+from fedmux.design import Design
 from fedmux.report.history import History
 from fedmux.reproduce.measures import parse
 from fedmux.reproduce.preset import Claim, Figure, Preset

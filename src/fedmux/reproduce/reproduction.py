@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedmux.comparison import Comparison, Design, label_of
+from fedmux.comparison import Comparison
+from fedmux.design import Design, label_of
 from fedmux.errors import FedmuxError
 from fedmux.problems import put
 from fedmux.reproduce.outcome import Outcome, Part, outcome
