@@ -40,7 +40,7 @@ difference, paired by seed, lies on its side, **does not hold** if it lies on th
 otherwise. `papers/results/NAME` has the final accuracy of each run and task (`summary.json`), and accuracy,
 loss and costs of every round (`curves.csv.gz`). Learning rates and batch sizes that a paper leaves open are
 the same for all methods: chosen on `random` alone where a preset says so, otherwise those that all presets
-start from. Minutes are the sum over runs, of which several went at a time.
+start from. Minutes are those on the clock while any of the runs was at work, of which several went at a time.
 """
 
 
@@ -113,7 +113,7 @@ def where(summary: dict[str, Any]) -> str:
     for machine, made in summary["made"].items():
         told.append(machine)
         if made:
-            minutes, commits = made["seconds"] / 60, ", ".join(made["commits"])
+            minutes, commits = made["clock"] / 60, ", ".join(made["commits"])
             told[-1] += (
                 f", {made['runs']} runs, {minutes:.0f} minutes, {made['to'][:10]}, torch {made['torch']}"
             )

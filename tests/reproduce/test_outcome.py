@@ -26,6 +26,7 @@ from fedmux.recruitment import (
 )
 from fedmux.report.charts import beside, groups, plane, save, spec
 from fedmux.report.history import FINISHED, History
+from fedmux.reproduce import files
 from fedmux.reproduce.ablations import FedVarpOneJob, LossOverPoints
 from fedmux.reproduce.auctions import auctioned, auctions, means
 from fedmux.reproduce.files import heads, judgement, lines, markdown
@@ -316,6 +317,28 @@ def test_relative_accuracy_is_paired_by_seed(tmp_path):
     assert rows["random"]["relative"].paper == Figure(value=0.7, spread=0.1)
     assert rows["full"]["relative"].paper is None
     assert part.missing() == ["full-seed-2"]
+
+
+def test_time_on_the_clock_counts_runs_beside_each_other_once(tmp_path):
+    part = finished(tmp_path, {"full": {0: 0.8, 1: 0.5}, "random": {0: 0.4}})
+    began = {
+        "full-seed-0": ("10:00:00", 90),
+        "full-seed-1": ("10:01:00", 90),
+        "random-seed-0": ("11:00:00", 5),
+    }
+    for name, (start, seconds) in began.items():
+        folder = tmp_path / "runs" / name
+        told = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps({**told, "seconds": seconds}))
+        place = {
+            "time": f"2026-01-02T{start}+00:00",
+            "packages": {"torch": "2"},
+            "gpus": ["A GPU"],
+            "commit": "c",
+        }
+        (folder / "environment.json").write_text(json.dumps(place))
+    found = files.summary(outcome(preset(measures=["average"]), [part]), [part], {})
+    assert found["made"]["A GPU"]["seconds"] == 185 and found["made"]["A GPU"]["clock"] == 155
 
 
 def test_a_row_of_a_variant_bears_its_name_and_one_that_is_not_run_is_there(tmp_path):

@@ -143,7 +143,7 @@ def _finish(
     """Files in the folder; then the tables, or the summary as JSON."""
     from fedmux.reproduce import files
 
-    files.write(folder, outcome, parts, also)
+    told = files.write(folder, outcome, parts, also)
     if as_json:
         typer.echo((folder / "summary.json").read_text())
         return
@@ -173,4 +173,7 @@ def _finish(
     done = [part.comparison.folder(cell) for part in parts for cell in part.comparison.asked]
     if runs := find([folder for folder in done if folder.exists()]):
         write(runs, folder / "report.html", outcome.preset.title)
+    for machine, made in told["made"].items():
+        if made:
+            typer.echo(f"time:       {made['clock'] / 60:.1f} minutes for {made['runs']} runs on {machine}")
     typer.echo(f"folder:     {folder}")

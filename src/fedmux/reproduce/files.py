@@ -4,7 +4,9 @@ import csv
 import gzip
 import io
 import json
+import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +125,9 @@ def table(outcome: Outcome) -> dict[str, Any]:
 
 
 def _made(runs: Sequence[History]) -> dict[str, Any]:
-    """Where and when, and the seconds of all runs; they overlap where several ran at a time."""
+    """Where, when and how long: the seconds of all runs, and those on the clock while any was at work."""
     places: dict[str, dict[str, Any]] = {}
+    times: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         try:
             found = json.loads((run.path / "environment.json").read_text())
@@ -137,8 +140,21 @@ def _made(runs: Sequence[History]) -> dict[str, Any]:
         place["torch"] = found["packages"]["torch"]
         place["commits"] = sorted({*place.get("commits", []), found.get("commit") or "unknown"})
         place["runs"] += 1
-        place["seconds"] = round(place["seconds"] + (number(run.summary, "seconds") or 0.0), 1)
+        seconds, start = number(run.summary, "seconds") or 0.0, datetime.fromisoformat(found["time"])
+        place["seconds"] = round(place["seconds"] + seconds, 1)
+        times.setdefault(_machine(found), []).append((start.timestamp(), start.timestamp() + seconds))
+    for name, place in places.items():
+        place["clock"] = round(_covered(times[name]), 1)
     return places
+
+
+def _covered(intervals: Sequence[tuple[float, float]]) -> float:
+    """Length of their union."""
+    length, reached = 0.0, -math.inf
+    for start, end in sorted(intervals):
+        length += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return length
 
 
 def _machine(found: dict[str, Any]) -> str:
@@ -162,10 +178,12 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def write(folder: Path, outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> None:
+def write(folder: Path, outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> dict[str, Any]:
+    """Into the folder; the summary also comes back."""
     folder.mkdir(parents=True, exist_ok=True)
     told = summary(outcome, parts, also)
     write_atomically(folder / "summary.json", json.dumps(told, indent=1).encode())
     write_atomically(folder / "table.md", markdown(outcome).encode())
     if parts:
         write_atomically(folder / "curves.csv.gz", curves(parts))
+    return told
