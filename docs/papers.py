@@ -142,7 +142,8 @@ def keep(source: Path) -> None:
         sys.exit(f"{source}: has no summary.json; `fedmux reproduce {source.name}` writes it")
     preset, folder = find(source.name), RESULTS / source.name
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.png"):
+    pictures = list(source.glob("*.png"))
+    for old in folder.glob("*.png") if pictures else ():
         old.unlink()
     known = preset.runs and all(
         method in preset.source.table()["compare"]["methods"] for method in preset.methods
@@ -150,7 +151,7 @@ def keep(source: Path) -> None:
     for name in KEPT:
         if (source / name).exists() and not (known and name == "curves.csv.gz"):  # they are there already
             shutil.copy(source / name, folder)
-    for picture in source.glob("*.png"):
+    for picture in pictures:
         (folder / picture.name).write_bytes(packed(picture))
 
 

@@ -1,6 +1,7 @@
 """What runs came to: measures by hand, verdicts against Student's t, tables and charts that are whole."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ HARDLY = [0.58, 0.49, 0.53, 0.50]  # above and below
         (THEIRS, CLEARLY, {"within": 0.03}, "does not hold"),
         (CLEARLY, THEIRS, {"within": 0.12}, "holds"),
         (HARDLY, THEIRS, {"within": 0.03}, "not clear"),
+        (THEIRS, CLEARLY, {"at_most": 0.02}, "holds"),
+        (CLEARLY, THEIRS, {"at_most": 0.12}, "holds"),
+        (CLEARLY, THEIRS, {"at_most": 0.02}, "does not hold"),
+        (HARDLY, THEIRS, {"at_most": 0.02}, "not clear"),
         (CLEARLY[:1], THEIRS[:1], {}, "not clear"),
         (CLEARLY[:1], THEIRS, {}, "not clear"),
         ([], THEIRS, {}, "not run"),
@@ -203,6 +208,27 @@ def test_a_cost_up_to_an_accuracy_counts_until_it_is_first_reached():
     assert read("uploads@0.71", RUN) is None
 
 
+def test_accuracy_after_so_many_uploads_is_that_of_the_rounds_up_to_there():
+    assert read("after@7", RUN) == pytest.approx((0.1 + 0.6) / 2)
+    assert read("after@8", RUN) == pytest.approx((0.1 + 0.6 + 0.7) / 3)
+    assert read("after@15", RUN) is None
+    long = run([entry(round, round / 100, round / 100, uploads=[1, 0]) for round in range(31)])
+    assert read("after@21", long) == pytest.approx(np.mean(range(11, 21)) / 100)  # the last ten rounds
+
+
+def test_relative_to_a_baseline_that_there_is():
+    base = run([entry(1, 0.4, 0.8)])
+    assert read("relative", RUN, base) == pytest.approx(0.55 / 0.6)
+    assert read("relative-minimum", RUN, base) == pytest.approx(0.5 / 0.4)
+    assert read("relative-minimum", RUN, None) is None
+
+
+def test_a_run_without_rounds_has_no_figures():
+    nothing = replace(RUN, metrics=[], summary={})
+    keys = {*MEASURES, "after@5", "rand-index@5", "variance@mean", "uploads@0.5"} - {"after", "rand-index"}
+    assert {key: value for key in keys if (value := read(key, nothing)) is not None} == {}
+
+
 def test_a_variance_is_that_of_the_last_evaluation_up_to_a_round():
     gaps = run([entry(0, 0.1, 0.1), {"round": 5, "tasks": {}}, entry(9, 0.2, 0.4), entry(12, 0.2, 0.8)])
     assert read("variance@10", gaps) == pytest.approx(0.01)
@@ -280,6 +306,7 @@ def test_a_number_has_as_many_digits_as_it_needs(key, value, spread, text):
         ("task@mnist", "mnist"),
         ("rand-index@5:mnist", "Rand index, mnist, round 5"),
         ("variance@10", "variance over tasks at round 10"),
+        ("after@1200", "accuracy after 1,200 uploads"),
         ("average", "accuracy"),
     ],
 )
@@ -339,6 +366,14 @@ def test_time_on_the_clock_counts_runs_beside_each_other_once(tmp_path):
         (folder / "environment.json").write_text(json.dumps(place))
     found = files.summary(outcome(preset(measures=["average"]), [part]), [part], {})
     assert found["made"]["A GPU"]["seconds"] == 185 and found["made"]["A GPU"]["clock"] == 155
+
+
+def test_a_measure_that_some_runs_lack_says_how_many_have_it(tmp_path):
+    part = finished(tmp_path, {"full": {0: 0.8}, "random": {0: 0.4, 1: 0.4}})
+    found = outcome(preset(measures=["relative", "average"]), [part])
+    row = dict(zip(heads(found, found.preset.measures), lines(found, found.preset.measures)[1]))
+    assert row["relative accuracy"] == "0.500 (1 of 2)"
+    assert row["accuracy"] == "40.0 ± 0.0 %"
 
 
 def test_a_row_of_a_variant_bears_its_name_and_one_that_is_not_run_is_there(tmp_path):
@@ -503,7 +538,7 @@ def test_auctions_are_judged_at_the_budgets_that_have_figures():
     assert found.rows["budget-fair, budget 10"]["take-up-minimum"].paper == Figure(value=13.3)
     assert set(found.rows["gmm-fair, budget 60"]["take-up-minimum"].by_seed) == {0, 1, 2}
     assert heads(found, ["take-up-minimum"])[:2] == ["mechanism", "smallest take-up: reference"]
-    assert len(found.verdicts) == len(made.claims)
+    assert len(found.verdicts) == sum(len(one.over) for one in made.claims)
     assert {row["source"] for row in chart_rows(found)} == {"ours", "reference"}
 
 

@@ -21,6 +21,7 @@ from fedmux.cli.options import (
     Overrides,
     Quiet,
     Workers,
+    alone,
     finish,
     notice,
     run_comparison,
@@ -126,7 +127,7 @@ def resume(
             raise FedmuxError("--device and --workers are for a run; a comparison keeps its own")
         if log:
             raise FedmuxError("--log is for a run; name one of the comparison's runs, in its folder runs")
-        _alone()
+        alone()
         _compare(Comparison.open(folder), parallel, quiet, as_json)
         return
     from fedmux.experiment import Experiment
@@ -167,7 +168,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train methods x seeds from one file; ends with a table."""
-    _alone()
+    alone()
     from fedmux.comparison import Comparison
     from fedmux.design import Design, parse_seeds
     from fedmux.problems import read_toml
@@ -377,14 +378,6 @@ def data_add(
     from fedmux.data.sources import add
 
     typer.echo(f"kept in {add(name, path)}")
-
-
-def _alone() -> None:
-    """A comparison starts its own processes."""
-    from fedmux.team import from_environment
-
-    if from_environment():
-        raise FedmuxError("a comparison cannot be started by torchrun; its runs can")
 
 
 def _execution(device: str | None, workers: str | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmux.errors import Interrupted
+from fedmux.errors import FedmuxError, Interrupted
 
 if TYPE_CHECKING:
     from fedmux.comparison import Comparison
@@ -38,6 +38,14 @@ def finish(run: "Run", quiet: bool, as_json: bool) -> None:
         save(task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"), picture)
         output.print(run_table(summary))
         typer.echo(f"run folder: {run.path}\npicture:    {picture}")
+
+
+def alone() -> None:
+    """A comparison starts its own processes."""
+    from fedmux.team import from_environment
+
+    if from_environment():
+        raise FedmuxError("a comparison cannot be started by torchrun; its runs can")
 
 
 def run_comparison(comparison: "Comparison", parallel: int, quiet: bool, hint: str) -> list[str]:

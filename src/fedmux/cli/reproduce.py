@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmux.cli.options import Device, Json, Overrides, Quiet, notice, run_comparison
+from fedmux.cli.options import Device, Json, Overrides, Quiet, alone, notice, run_comparison
 from fedmux.errors import FedmuxError
 
 FOLDER = Path("reproduced")
@@ -39,6 +39,7 @@ def reproduce(
     if name == "list":
         _list(as_json)
         return
+    alone()
     from fedmux.reproduce.preset import find, names
 
     if name == "all":

@@ -27,7 +27,9 @@ def text(key: str, value: float | None, spread: float | None = None) -> str:
 
 
 def ours(key: str, value: Value) -> str:
-    return text(key, value.mean, value.deviation)
+    """With how many runs have it, where not all do: such as those that reached an accuracy."""
+    some = "" if value.runs is None else f" ({len(value.by_seed)} of {value.runs})"
+    return text(key, value.mean, value.deviation) + some
 
 
 def papers(key: str, figure: Figure | None) -> str:

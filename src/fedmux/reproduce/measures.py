@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
 from fedmux.errors import FedmuxError
 from fedmux.report.history import Entry, History, number
+from fedmux.summary import FINAL_ROUNDS
 
 Read = Callable[[History, History | None, str], float | None]  # run, its baseline's of that seed, argument
 
@@ -33,10 +35,15 @@ def _summary(*keys: str) -> Read:
     return lambda run, _base, _at: number(run.summary, *keys)
 
 
-def _relative(run: History, base: History | None, _at: str) -> float | None:
-    mine = number(run.summary, "accuracy", "mean")
-    full = number(base.summary, "accuracy", "mean") if base else None
-    return mine / full if mine is not None and full else None
+def _relative(of: str) -> Read:
+    """To the baseline's run of the same seed."""
+
+    def read(run: History, base: History | None, _at: str) -> float | None:
+        mine = number(run.summary, "accuracy", of)
+        theirs = number(base.summary, "accuracy", of) if base else None
+        return mine / theirs if mine is not None and theirs else None
+
+    return read
 
 
 def _task_spread(run: History, _base: History | None, _at: str) -> float | None:
@@ -60,14 +67,20 @@ def _variance_at(run: History, _base: History | None, at: str) -> float | None:
         return number(run.summary, "accuracy", "variance")
     if at == "mean":
         values = [number(entry, "accuracy", "variance") for entry in run.metrics]
-        return float(np.mean([value for value in values if value is not None]))
+        return _over_rounds(np.mean, [value for value in values if value is not None])
     found = [entry for entry in run.metrics if entry["round"] <= int(at) and "accuracy" in entry]
     return number(found[-1], "accuracy", "variance") if found else None
 
 
-def _step_sizes(run: History) -> list[float]:
-    """Of each round, the sum over tasks."""
-    return [_over_tasks(entry, "step_size") for entry in run.metrics if entry["round"]]
+def _step_size(of: Callable[[list[float]], Any]) -> Read:
+    """Of each round the sum over tasks."""
+    return lambda run, _base, _at: _over_rounds(
+        of, [_over_tasks(entry, "step_size") for entry in run.metrics if entry["round"]]
+    )
+
+
+def _over_rounds(of: Callable[[list[float]], Any], values: list[float]) -> float | None:
+    return float(of(values)) if values else None
 
 
 def _over_tasks(entry: Entry, key: str) -> float:
@@ -79,8 +92,8 @@ def _per_round(cost: str) -> Read:
 
     def read(run: History, _base: History | None, at: str) -> float | None:
         spent = list(accumulate(_over_tasks(entry, cost) for entry in run.metrics))
-        if not at:
-            return spent[-1] / max(run.last_round, 1)
+        if not at or not spent:
+            return spent[-1] / max(run.last_round, 1) if spent else None
         reached = (
             total
             for entry, total in zip(run.metrics, spent)
@@ -89,6 +102,17 @@ def _per_round(cost: str) -> Read:
         return next(reached, None)
 
     return read
+
+
+def _after_uploads(run: History, _base: History | None, at: str) -> float | None:
+    """Final accuracy, had training ended with so many uploads; None: there were fewer."""
+    spent = accumulate(_over_tasks(entry, "uploads") for entry in run.metrics)
+    last = next((entry["round"] for entry, total in zip(run.metrics, spent) if total >= float(at)), None)
+    if last is None:
+        return None
+    end = [entry for entry in run.metrics if last - FINAL_ROUNDS < entry["round"] <= last]
+    found = [number(entry, "accuracy", "mean") for entry in end]
+    return _over_rounds(np.mean, [value for value in found if value is not None])
 
 
 def _rand_index(run: History, _base: History | None, at: str) -> float | None:
@@ -120,17 +144,17 @@ def _take_up(of: Callable[[list[float]], float]) -> Read:
 
 
 MEASURES: dict[str, Measure] = {
-    "relative": Measure("relative accuracy", "plain", _relative),
+    "relative": Measure("relative accuracy", "plain", _relative("mean")),
+    "relative-minimum": Measure("worst task, relative", "plain", _relative("minimum")),
     "average": Measure("accuracy", "percent", _summary("accuracy", "mean")),
     "minimum": Measure("worst task", "percent", _summary("accuracy", "minimum")),
     "spread": Measure("deviation over tasks", "percent", _task_spread),
     "variance": Measure("variance over tasks", "plain", _variance_at),
+    "after": Measure("accuracy", "percent", _after_uploads),
     "task": Measure("accuracy", "percent", _of_task),
     "share": Measure("jobs", "percent", _job_share),
-    "step-size": Measure("step size", "plain", lambda run, _base, _at: float(np.mean(_step_sizes(run)))),
-    "step-size-deviation": Measure(
-        "its deviation over rounds", "plain", lambda run, _base, _at: float(np.std(_step_sizes(run)))
-    ),
+    "step-size": Measure("step size", "plain", _step_size(np.mean)),
+    "step-size-deviation": Measure("its deviation over rounds", "plain", _step_size(np.std)),
     "uploads": Measure("uploads", "plain", _per_round("uploads")),
     "upload-bytes": Measure("upload", "bytes", _per_round("upload_bytes")),
     "steps": Measure("gradient steps", "plain", _per_round("gradient_steps")),
@@ -157,6 +181,8 @@ def title(key: str) -> str:
         return f"{measure.title} to {100 * float(argument):g} %" if argument else f"{measure.title} a round"
     if name == "task":
         return argument
+    if name == "after":
+        return f"{measure.title} after {float(argument):,g} uploads"
     if name == "share":
         return f"jobs for {argument}"
     if argument == "mean":

@@ -47,6 +47,7 @@ class Value:
 
     by_seed: dict[int, float]
     paper: Figure | None = None
+    runs: int | None = None  # finished ones, where not all have it
 
     @property
     def mean(self) -> float | None:
@@ -81,6 +82,7 @@ class Verdict:
             "over": self.against,
             "by": self.claim.by,
             "within": self.claim.within,
+            "at_most": self.claim.at_most,
             "difference": self.difference,
             "half_width": self.half_width,
             "verdict": self.verdict,
@@ -118,10 +120,9 @@ def judged(preset: Preset, rows: dict[str, dict[str, Value]]) -> Outcome:
 def _value(preset: Preset, key: str, row: str, runs: dict[int, History], base: dict[int, History]) -> Value:
     measure, argument = parse(key)
     found = {seed: measure.read(run, base.get(seed), argument) for seed, run in runs.items()}
-    return Value(
-        {seed: value for seed, value in found.items() if value is not None},
-        preset.figures.get(key, {}).get(row),
-    )
+    known = {seed: value for seed, value in found.items() if value is not None}
+    paper = preset.figures.get(key, {}).get(row)
+    return Value(known, paper, len(runs) if 0 < len(known) < len(runs) else None)
 
 
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:
@@ -132,7 +133,9 @@ def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdi
         return Verdict(claim, other, None, None, UNKNOWN)
     if half is None:
         return Verdict(claim, other, difference, None, OPEN)
-    if claim.within is not None:
+    if claim.at_most is not None:
+        holds, fails = difference + half <= claim.at_most, difference - half > claim.at_most
+    elif claim.within is not None:
         holds, fails = abs(difference) + half <= claim.within, abs(difference) - half > claim.within
     else:
         holds, fails = difference - half >= claim.by, difference + half < claim.by

@@ -41,6 +41,7 @@ class Claim(Settings):
     over: list[str]  # the rows that it is set against
     by: float = 0.0  # the least difference for it to hold
     within: float | None = None  # instead: the largest difference, either way
+    at_most: float | None = None  # instead: the largest difference upwards
 
 
 class Variant(Settings):

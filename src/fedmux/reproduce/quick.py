@@ -17,8 +17,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 def missing(table: dict[str, Any]) -> list[str]:
     """Data of an experiment that is not on this machine."""
-    here = {row.name for row in available() if row.where not in ("missing", "damaged")}
-    return sorted({task["data"] for task in table["task"]} - here)
+    absent = {row.name for row in available() if row.where in ("missing", "damaged")}
+    return sorted(absent.intersection(str(task["data"]) for task in table["task"]))
 
 
 def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

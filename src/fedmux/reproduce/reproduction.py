@@ -78,8 +78,7 @@ def _folder(variant: Variant | None) -> str:
 def designs(preset: Preset, choice: Choice) -> tuple[list[tuple[Variant | None, Design]], list[str]]:
     """What is compared, for each variant; and what is smaller than in the paper."""
     for override in choice.overrides:
-        if override.lstrip().startswith("compare."):
-            raise FedmuxError(f'--set "{override}": choose with --methods and --seeds')
+        _check(override, preset)
     table, changes = smaller(preset.table()) if choice.quick else (preset.table(), [])
     seeds = list(range(choice.seeds or (1 if choice.quick else preset.seeds)))
     device = [f"execution.device={choice.device}"] if choice.device else []
@@ -92,8 +91,26 @@ def designs(preset: Preset, choice: Choice) -> tuple[list[tuple[Variant | None, 
     return planned, changes
 
 
+def _check(override: str, preset: Preset) -> None:
+    """What a preset compares is not for --set: its rows would not be what they are called."""
+    keys = _keys(override)
+    if keys[0] in ("compare", "method", "seed"):
+        raise FedmuxError(f'--set "{override}": choose with --methods and --seeds')
+    for variant in preset.source.variants:
+        for own in map(_keys, variant.set):
+            if all(a == b for a, b in zip(keys, own)):
+                raise FedmuxError(
+                    f'--set "{override}": the variants of {preset.name} differ in {".".join(own)}; '
+                    "`--print` shows it as an experiment file to change"
+                )
+
+
+def _keys(override: str) -> list[str]:
+    return override.partition("=")[0].strip().split(".")
+
+
 def _varied(table: dict[str, Any], variant: Variant | None, overrides: Sequence[str]) -> dict[str, Any]:
-    """A variant's keys first, so that the user has the last word."""
+    """A variant's keys, then the user's."""
     table = copy.deepcopy(table)
     if variant is not None:
         table["task"] = table["task"][: variant.tasks]
