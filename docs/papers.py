@@ -5,6 +5,7 @@ figures, curves and pictures, no weights.
 """
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -99,13 +100,13 @@ def notes(preset: Preset) -> str:
 
 
 def command(preset: Preset, summary: dict[str, Any]) -> str:
-    seeds = {row["seed"] for row in summary["rows"]}
+    seeds = {seed for row in summary["table"].values() for value in row.values() for seed in value["seeds"]}
     words = ["fedmux reproduce", preset.name]
     words += [f"--seeds {len(seeds)}"] if seeds and len(seeds) != preset.seeds else []
     trained = list(dict.fromkeys(row["method"] for row in summary["rows"]))
     if trained and len(trained) < len(preset.described().compare.methods):
-        words.append(f"--methods {','.join(trained)}")
-    return " ".join(words + [f"--set {override}" for override in summary["overrides"]])
+        words.append(f"--methods {shlex.quote(','.join(trained))}")
+    return " ".join(words + [f"--set {shlex.quote(override)}" for override in summary["overrides"]])
 
 
 def where(summary: dict[str, Any]) -> str:
@@ -130,9 +131,9 @@ def not_run(presets: list[Preset]) -> str:
         "|---|---|---|---|",
     ]
     order = list(times)
-    for preset in sorted(presets, key=lambda preset: order.index(preset.name)):
-        what = f"{preset.title}, {preset.paper}"
-        lines.append(f"| `{preset.name}` | {what} | {preset.cells} | {times[preset.name]} |")
+    for preset in sorted(presets, key=lambda preset: (*order, preset.name).index(preset.name)):
+        what, runs = f"{preset.title}, {preset.paper}", preset.cells if preset.auction is None else 0
+        lines.append(f"| `{preset.name}` | {what} | {runs} | {times.get(preset.name, '')} |")
     return "\n".join(lines) + "\n"
 
 

@@ -83,8 +83,8 @@ HARDLY = [0.58, 0.49, 0.53, 0.50]  # above and below
         (HARDLY, THEIRS, {"at_most": 0.02}, "not clear"),
         (CLEARLY[:1], THEIRS[:1], {}, "not clear"),
         (CLEARLY[:1], THEIRS, {}, "not clear"),
-        ([], THEIRS, {}, "not run"),
-        (CLEARLY, [], {"within": 0.03}, "not run"),
+        ([], THEIRS, {}, "not known"),
+        (CLEARLY, [], {"within": 0.03}, "not known"),
     ],
 )
 def test_a_claim_is_judged_by_the_confidence_interval_of_the_difference(ours, theirs, changes, says):
@@ -122,7 +122,7 @@ def test_a_judgement_is_told_in_the_unit_of_its_measure():
     assert line[2].startswith("+10.0 ± ")
     assert line[2].endswith(" points")
     assert judgement(verdict(CLEARLY[:1], THEIRS))[2] == "+10.0 points"
-    assert judgement(verdict([], THEIRS))[2:] == ["-", "not run"]
+    assert judgement(verdict([], THEIRS))[2:] == ["-", "not known"]
 
 
 # Measures
@@ -385,7 +385,7 @@ def test_a_row_of_a_variant_bears_its_name_and_one_that_is_not_run_is_there(tmp_
     found = outcome(made, parts)
     assert list(found.rows) == ["full, few", "random, few", "full, many", "random, many"]
     assert found.rows["random, few"]["average"].table() == {"mean": None, "std": None, "seeds": {}}
-    assert found.verdicts[0].verdict == "not run"
+    assert found.verdicts[0].verdict == "not known"
     assert parts[0].missing() == ["random-seed-0, few"]
     assert lines(found, ["average"])[1] == ["random, few", "-"]
 

@@ -6,18 +6,21 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commands import fedmux
 from fedmux.data.catalogue import DEBIAN_FASHION_MNIST, EMBEDDED, KNOWN, SAMPLE
 from fedmux.design import Design
+from fedmux.dynamics import Presence
 from fedmux.experiment import Experiment
 from fedmux.problems import put
 from fedmux.recruitment import MECHANISMS
 from fedmux.report.charts import CHARTS
 from fedmux.reproduce.measures import parse, title
-from fedmux.reproduce.preset import Preset, find, names
+from fedmux.reproduce.preset import Auction, Claim, Preset, find, names
 from fedmux.reproduce.quick import EPOCHS, POINTS, ROUNDS, SAMPLES, missing, smaller
+from fedmux.reproduce.reproduction import Choice, designs
 
 TRAINED = [name for name in names() if find(name).auction is None]
 FAIR = [name for name in TRAINED if name.startswith("fair")]
@@ -225,6 +228,235 @@ def test_the_settings_of_the_third_paper():
     assert (joining.population.start, joining.arrivals.mean_wait, joining.arrivals.clients) == (24, 10, 3)
     events = experiment("group-new-tasks").events
     assert [(event.round, event.join_tasks) for event in events] == [(30, ["emnist-a"]), (60, ["emnist-b"])]
+
+
+MNIST, FASHION = ("mnist", "cnn", 0.05, 32), ("fashion-mnist", "cnn", 0.05, 32)
+CIFAR, EMNIST = ("cifar10", "resnet18", 0.05, 32), ("emnist", "cnn", 0.1, 32)
+SWEPT = ("fashion-mnist", "cnn", 0.02, 10)  # rate and batch: a sweep on `random` alone
+TEXT = ("shakespeare", "char-lstm", 1.0, 32)
+FIVE = [MNIST, CIFAR, FASHION, EMNIST, CIFAR]
+GROUPED = [FASHION, CIFAR, ("mnist", "resnet18", 0.05, 32), EMNIST, EMNIST]
+
+
+def skewed(share: float) -> dict:
+    sizes = {"low": [9, 15], "high": [90, 150], "high_share": 0.1}
+    return {"kind": "label-share", "share": share, "sizes": sizes}
+
+
+def shared(kind: str, low: int, high: int, **options: int) -> dict:
+    return {"kind": kind, **options, "sizes": [low, high], "disjoint": False}
+
+
+def clusters(consistent: bool) -> dict:
+    return {"kind": "clusters", "clusters": 5, "consistent": consistent, "sizes": [30, 40]}
+
+
+ROLES = {"kind": "natural", "cap": 64}
+CLASSES = shared("classes", 150, 250, classes=5)
+TRAINING = {  # the tasks, and how the data of each is divided
+    "table1-3tasks": ([SWEPT] * 3, [skewed(0.3)] * 3),
+    "table1-5tasks": ([SWEPT, SWEPT, CIFAR, EMNIST, TEXT], [skewed(0.3)] * 4 + [ROLES]),
+    "poster": ([SWEPT] * 5, [skewed(0.3)] * 3 + [skewed(0.4)] * 2),
+    "fair-exp1": ([MNIST, CIFAR, FASHION], [CLASSES] * 3),
+    "fair-exp2": (FIVE * 2, [shared("iid", 400, 600)] * 10),
+    "fair-exp3": (FIVE, [shared("iid", 200, 300)] * 5),
+    "fair-exp4": (FIVE, [shared("iid", 400, 600)] * 5),
+    "fair-fig4": ([MNIST, CIFAR, FASHION, EMNIST], [CLASSES] * 4),
+    "auction-exp6": ([MNIST, CIFAR], [shared("iid", 150, 250)] * 2),
+    "group-consistent": (GROUPED, [clusters(True)] * 5),
+    "group-inconsistent": (GROUPED, [clusters(False)] * 5),
+    "group-new-clients": (GROUPED, [clusters(True)] * 5),
+    "group-new-tasks": (GROUPED, [clusters(True)] * 5),
+}
+
+
+def test_every_preset_that_trains_has_the_data_models_rates_and_partitions_of_its_paper():
+    assert set(TRAINING) == {name for name in TRAINED if not find(name).runs}
+    for name, (tasks, partitions) in TRAINING.items():
+        found = find(name).table()["task"]
+        keys = ("data", "model", "learning_rate", "batch_size")
+        assert [tuple({"batch_size": 32, **task}[key] for key in keys) for task in found] == tasks, name
+        assert [task["partition"] for task in found] == partitions, name
+        assert {task.local_epochs for task in experiment(name).tasks} == {5}
+
+
+def test_as_many_clients_take_part_and_seeds_are_run_as_in_the_papers():
+    some = {"poster": (120, None, 12), "fair-exp1": (120, 0.35, None), "fair-exp3": (120, 0.25, None)}
+    some |= {"fair-fig4": (120, 0.35, None), "auction-exp6": (100, 1, None)}
+    some |= dict.fromkeys(["table1-3tasks", "table1-5tasks"], (120, None, 12))
+    some |= dict.fromkeys(["fair-exp2", "fair-exp4"], (20, 1, None))
+    for name, wanted in some.items():
+        people = experiment(name).population
+        assert (people.clients, people.rate, people.jobs) == wanted, name
+    seeds = {name: find(name).seeds for name in names()}
+    others = {"fig3": 1, "ablations": 3, "auction-exp5": 100}
+    assert seeds == {name: others.get(name, 5) for name in names()}
+
+
+def drawn(name: str, participation: str, aggregation: str, **options: object) -> dict:
+    return {"name": name, "participation": participation, "aggregation": aggregation, **options}
+
+
+FIRST = drawn("random", "processors", "unbiased")
+SECOND = [drawn(name, "clients", "weighted") for name in ("random", "round-robin")]
+THIRD = [drawn(name, "clients", "mean") for name in ("random", "round-robin")]
+FAIRLY = drawn("fedfairmmfl", "clients", "weighted", alpha=3, measure="error")
+Q_FFL = drawn("q-ffl", "clients", "weighted", q=2)
+ALPHAS = [{**FAIRLY, "alpha": alpha} for alpha in (1, 2, 3, 4, 5, 8)]
+TABLE_ONE = ["fedvarp", "mifa", "scaffold", FIRST, "full", "mmfl-gvr", "mmfl-lvr", "mmfl-gvr*"]
+METHODS = {  # with what matters of their options, and the baseline
+    "table1-3tasks": ([*TABLE_ONE, "mmfl-optimal-stale"], "full"),
+    "table1-5tasks": ([*TABLE_ONE, "mmfl-optimal-stale"], "full"),
+    "fig5": (
+        [
+            {"name": "mmfl-fairvr", "alpha": 3, "measure": "loss"},
+            drawn("fedfairmmfl", "processors", "unbiased", alpha=3, measure="loss"),
+            FIRST,
+        ],
+        "random",
+    ),
+    "poster": (["mmfl-gvr", FIRST, drawn("round-robin", "processors", "unbiased")], "random"),
+    "fair-exp1": ([FAIRLY, *SECOND, Q_FFL], "random"),
+    "fair-exp2": ([FAIRLY, *SECOND], "random"),
+    "fair-exp3": ([FAIRLY, *SECOND], "random"),
+    "fair-exp4": ([*ALPHAS, *SECOND], "random"),
+    "fair-fig4": ([FAIRLY, Q_FFL], "q-ffl"),
+    "auction-exp6": ([FAIRLY], "fedfairmmfl"),
+    **dict.fromkeys(
+        ["group-consistent", "group-new-clients", "group-new-tasks"],
+        ([{"name": "mmfl-group", "structure": "consistent"}, *THIRD], "random"),
+    ),
+    "group-inconsistent": ([{"name": "mmfl-group", "structure": "inconsistent"}, *THIRD], "random"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_draw_and_average_as_in_their_paper(name):
+    design = Design.make(find(name).table(), name, seeds=[0])
+    wanted, baseline = METHODS[name]
+    assert design.baseline == baseline
+    for cell, options in zip(design.cells(), wanted, strict=True):
+        options = {"name": options} if isinstance(options, str) else options
+        method = Experiment.model_validate(cell.table).method
+        assert {key: getattr(method, key) for key in options} == options, cell.label
+
+
+BUDGETS = sorted({*range(5, 101, 5), 29} - {30})
+BIDS = [{"kind": "normal", "mean": 0.2, "std": 0.2}, {"kind": "linear"}]
+
+
+def test_auctions_have_the_bids_and_the_budget_of_the_second_paper():
+    assert find("auction-exp5").auction == Auction(users=100, bids=BIDS, budgets=BUDGETS)
+    for name, table in tables(find("auction-exp6")).items():
+        assert table["recruitment"]["bids"] == BIDS
+        assert table["recruitment"]["budget"] == (0.45 if name == "posted-price" else 29)
+
+
+def test_the_figures_of_the_second_paper_and_of_the_reference_for_its_auctions():
+    paper = {
+        "random": ((0.789, 0.450), (0.748, 0.386)),
+        "round-robin": ((0.782, 0.453), (0.758, 0.406)),
+        "fedfairmmfl": ((0.783, 0.475), (0.754, 0.452)),
+    }
+    wanted = {"average": {}, "minimum": {}}
+    for method, by_tasks in paper.items():
+        for tasks, figures in zip((6, 10), by_tasks):
+            for measure, value in zip(wanted, figures):
+                wanted[measure][f"{method}, {tasks} tasks"] = value
+    assert figures_of("fair-exp2") == wanted
+    reference = {  # minimum, difference
+        "budget-fair, budget 10": (13.3, 17.5),
+        "max-min-fair, budget 10": (18.9, 0.3),
+        "gmm-fair, budget 10": (24.3, None),
+        "greedy-within-budget, budget 10": (17.3, 25.6),
+        "budget-fair, budget 29": (27.4, 27.4),
+        "max-min-fair, budget 29": (37.0, 0.2),
+        "gmm-fair, budget 29": (48.5, None),
+        "greedy-within-budget, budget 29": (35.8, 40.1),
+        "greedy-within-budget, budget 60": (58.4, None),
+        "max-min-fair, budget 60": (58.2, None),
+    }
+    assert figures_of("auction-exp5") == {
+        "take-up-minimum": {row: least for row, (least, _) in reference.items()},
+        "take-up-difference": {row: gap for row, (_, gap) in reference.items() if gap is not None},
+    }
+    assert find("auction-exp5").theirs == "reference"
+    assert figures_of("fig2") == {"relative": {"mmfl-gvr*": 0.96}}
+
+
+def figures_of(name: str) -> dict[str, dict[str, float]]:
+    return {
+        measure: {row: figure.value for row, figure in rows.items()}
+        for measure, rows in find(name).figures.items()
+    }
+
+
+GROUP, BOTH = "mmfl-group", ["random", "round-robin"]
+JOIN, STAY = "clients join", "nobody joins"
+CLAIMS = {
+    "fig2": [
+        ("relative", "mmfl-gvr*", ["random"], {"by": 0.182}),  # 0.960 - 0.778
+        ("relative", "mmfl-lvr", ["mmfl-gvr"], {"by": 0.019}),  # 0.912 - 0.893
+    ],
+    "fig5": [
+        ("minimum", "mmfl-fairvr", ["fedfairmmfl"], {"by": 0.037}),
+        ("minimum", "mmfl-fairvr", ["fedfairmmfl", "random"], {}),
+        ("relative-minimum", "mmfl-fairvr", ["random"], {"by": 0.338}),
+        ("average", "mmfl-fairvr", ["fedfairmmfl", "random"], {"within": 0.03}),
+    ],
+    "poster": [("relative", "mmfl-gvr", BOTH, {"by": 0.3})],
+    "fair-exp4": [
+        ("share@emnist", "alpha 1", ["random"], {"within": 0.03}),
+        ("share@emnist", "alpha 8", ["alpha 1"], {"by": 0.6}),
+    ],
+    "fair-fig4": [
+        ("minimum", "fedfairmmfl, 3 tasks", ["q-ffl, 3 tasks"], {}),
+        ("minimum", "fedfairmmfl, 4 tasks", ["q-ffl, 4 tasks"], {}),
+        ("task@emnist", "fedfairmmfl, 4 tasks", ["q-ffl, 4 tasks"], {"by": 0.1}),
+    ],
+    "group-consistent": [("average", GROUP, BOTH, {"by": 0.1}), ("after@600", GROUP, BOTH, {})],
+    "group-inconsistent": [
+        *(
+            (f"task@{task}", GROUP, BOTH, {"by": 0.04})
+            for task in ("fashion-mnist", "cifar10", "mnist", "emnist-a", "emnist-b")
+        ),
+        ("after@600", GROUP, BOTH, {}),
+    ],
+    "group-new-clients": [
+        ("average", f"{GROUP}, {JOIN}", [f"{GROUP}, {STAY}"], {}),
+        *(("average", f"{one}, {JOIN}", [f"{one}, {STAY}"], {"at_most": 0.02}) for one in BOTH),
+        ("average", f"{GROUP}, {JOIN}", [f"{one}, {JOIN}" for one in BOTH], {}),
+    ],
+    "group-new-tasks": [("average", GROUP, BOTH, {})],
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_asks_for_as_much_as_the_paper_states(name):
+    found = [(claim.measure, claim.of, claim.over, margins(claim)) for claim in find(name).claims]
+    assert found == CLAIMS[name]
+
+
+def margins(claim: Claim) -> dict[str, float]:
+    kinds = {"by": claim.by or None, "within": claim.within, "at_most": claim.at_most}
+    return {kind: margin for kind, margin in kinds.items() if margin is not None}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_clients_join_in_one_variant_and_nobody_in_the_other_with_all_else_equal(quick):
+    preset, there, rest = find("group-new-clients"), {}, []
+    for variant, design in designs(preset, Choice(quick=quick))[0]:
+        made = Experiment.model_validate(design.table)
+        people, arrivals = made.population, made.arrivals
+        assert people.start == 24
+        for seed in range(preset.seeds):
+            who = Presence(people.clients, [], seed, people.start, made.events, arrivals, None, None)
+            there.setdefault(variant.name, []).append(int(who.at(made.rounds - 1)[0].sum()))
+        rest.append({key: value for key, value in design.table.items() if key != "arrivals"})
+    assert set(there["nobody joins"]) == {24}
+    assert all(24 < number <= 60 for number in there["clients join"])
+    assert np.mean(there["clients join"]) > 42
+    assert rest[0] == rest[1]
 
 
 # --quick

@@ -163,11 +163,7 @@ def _finish(
             lines = files.lines(outcome, measures)
             output.print(simple_table(files.heads(outcome, measures), lines, heading))
     if outcome.verdicts:
-        output.print(
-            simple_table(
-                files.JUDGED, [files.judgement(one) for one in outcome.verdicts], "what the paper claims"
-            )
-        )
+        output.print(simple_table(files.JUDGED, [files.judgement(one) for one in outcome.verdicts], "claims"))
     if also["quick"]:
         typer.echo(f"--quick, so the figures mean nothing: {'; '.join(also['quick'])}")
     write_pictures(folder, outcome, parts)

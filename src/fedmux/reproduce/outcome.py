@@ -13,7 +13,7 @@ from fedmux.report.history import History
 from fedmux.reproduce.measures import parse
 from fedmux.reproduce.preset import Claim, Figure, Preset
 
-HOLDS, FAILS, OPEN, UNKNOWN = "holds", "does not hold", "not clear", "not run"
+HOLDS, FAILS, OPEN, UNKNOWN = "holds", "does not hold", "not clear", "not known"
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ def _check(override: str, preset: Preset) -> None:
     if keys[0] in ("compare", "method", "seed"):
         raise FedmuxError(f'--set "{override}": choose with --methods and --seeds')
     for variant in preset.source.variants:
-        for own in map(_keys, variant.set):
+        whole = [["task"], ["tasks"]] if variant.tasks and len(keys) == 1 else []
+        for own in [*whole, *map(_keys, variant.set)]:
             if all(a == b for a, b in zip(keys, own)):
                 raise FedmuxError(
                     f'--set "{override}": the variants of {preset.name} differ in {".".join(own)}; '

@@ -1,0 +1,116 @@
+"""docs/papers.py: what it takes over from a reproduction, and the commands that its page names."""
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fedmux.data.png import decode_png
+from fedmux.reproduce.preset import find, names
+
+ROOT = Path(__file__).parent.parent
+PICTURE = ROOT / "papers/results/auction-exp5/take-up.png"
+
+
+@pytest.fixture
+def papers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The script, with results and a page of its own."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import papers as script
+
+    monkeypatch.setattr(script, "TARGET", tmp_path / "papers.md")
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
+    shutil.copytree(PICTURE.parent, tmp_path / "results" / PICTURE.parent.name)
+    estimates = {"about": "On a GPU.", **dict.fromkeys(names(), "an hour")}
+    (tmp_path / "results/estimates.json").write_text(json.dumps(estimates))
+    return script
+
+
+def summary(preset: str, methods: list[str], seeds: int, **changes: Any) -> dict[str, Any]:
+    rows = [{"method": method, "seed": seed} for method in methods for seed in range(seeds)]
+    table = {method: {"minimum": {"seeds": dict.fromkeys(range(seeds), 0.5)}} for method in methods}
+    told = {"preset": preset, "rows": rows, "table": table, "missing": [], "overrides": [], "made": {}}
+    return {**told, **changes}
+
+
+def reproduced(folder: Path, table: str, *pictures: str) -> Path:
+    """What `fedmux reproduce` leaves behind."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(summary(folder.name, ["fedfairmmfl"], 1)))
+    (folder / "table.md").write_text(f"| {table} |\n|---|\n")
+    (folder / "curves.csv.gz").write_bytes(table.encode())
+    (folder / "report.html").touch()
+    for name in pictures:
+        shutil.copy(PICTURE, folder / name)
+    return folder
+
+
+def test_results_without_pictures_leave_the_kept_ones_alone_and_others_replace_them(papers, tmp_path):
+    source, kept = tmp_path / "reproduced/fair-exp1", tmp_path / "results/fair-exp1"
+    page = tmp_path / "papers.md"
+    papers.main(["--keep", str(reproduced(source, "first", "figures.png", "over-tasks.png"))])
+    first = {"summary.json", "table.md", "curves.csv.gz", "figures.png", "over-tasks.png"}
+    assert {path.name for path in kept.iterdir()} == first
+    assert (decode_png((kept / "figures.png").read_bytes(), "kept") == pixels()[..., :3]).all()
+
+    papers.main(["--keep", str(reproduced(source, "second"))])
+    assert {path.name for path in kept.iterdir()} == first
+    assert (kept / "curves.csv.gz").read_bytes() == b"second"
+    assert "| second |" in page.read_text() and "fair-exp1/over-tasks.png" in page.read_text()
+
+    (kept / "discussion.md").write_text("What it means.")
+    papers.main(["--keep", str(reproduced(source, "third", "job-shares.png"))])
+    assert {path.name for path in kept.glob("*.png")} == {"job-shares.png"}
+    assert "over-tasks.png" not in page.read_text() and "What it means." in page.read_text()
+
+
+def pixels() -> Any:
+    return decode_png(PICTURE.read_bytes(), "picture")
+
+
+def test_curves_of_runs_that_another_preset_keeps_are_not_kept_twice(papers, tmp_path):
+    papers.keep(reproduced(tmp_path / "reproduced/fig3", "first"))
+    assert {path.name for path in (tmp_path / "results/fig3").iterdir()} == {"summary.json", "table.md"}
+
+
+def test_a_folder_without_a_summary_is_refused(papers, tmp_path):
+    with pytest.raises(SystemExit, match=r"has no summary\.json; `fedmux reproduce fig3` writes it"):
+        papers.main(["--keep", str(tmp_path / "reproduced/fig3")])
+    assert not (tmp_path / "results/fig3").exists()
+
+
+ALL = ["fedfairmmfl", "random", "round-robin", "q-ffl"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "seeds", "overrides", "options"),
+    [
+        (ALL, 5, [], ""),
+        (ALL, 2, [], " --seeds 2"),
+        (ALL[:2], 5, [], " --methods fedfairmmfl,random"),
+        (ALL, 5, ["rounds=30", "task.batch_size=10"], " --set rounds=30 --set task.batch_size=10"),
+        (ALL[1:], 1, ["rounds=9"], " --seeds 1 --methods random,round-robin,q-ffl --set rounds=9"),
+        (ALL, 5, ["population={clients=3, rate=1}"], " --set 'population={clients=3, rate=1}'"),
+        ([], 0, [], ""),
+    ],
+)
+def test_the_command_of_a_result_names_what_differs_from_the_preset(
+    papers, methods, seeds, overrides, options
+):
+    told = summary("fair-exp1", methods, seeds, overrides=overrides)
+    assert papers.command(find("fair-exp1"), told) == f"fedmux reproduce fair-exp1{options}"
+
+
+def test_the_command_of_an_auction_names_its_seeds(papers):
+    told = summary("auction-exp5", ["gmm-fair, budget 10"], 3, rows=[])
+    assert papers.command(find("auction-exp5"), told) == "fedmux reproduce auction-exp5 --seeds 3"
+
+
+def test_presets_without_results_are_listed_also_those_that_train_nothing(papers):
+    lines = papers.not_run([find("fig5"), find("auction-exp5")]).splitlines()
+    assert "| `fig5` | Fairness over five tasks, [P1] Fig. 5 | 15 | an hour |" in lines
+    assert "| `auction-exp5` | Auctions: take-up over budgets, [P2] Exp. 5 | 0 | an hour |" in lines
