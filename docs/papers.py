@@ -83,7 +83,8 @@ def section(preset: Preset, summary: dict[str, Any]) -> str:
     ]
     parts.append(f"`{command(preset, summary)}`: {where(summary)}\n")
     if summary["missing"]:
-        parts.append(f"Missing: {', '.join(summary['missing'])}.\n")
+        said = [f"{name} ({why})" if why else name for name, why in summary["missing"].items()]
+        parts.append(f"Missing: {', '.join(said)}.\n")
     parts.append((folder / "table.md").read_text())
     parts += [
         f"![{preset.title}: {path.stem}](../papers/results/{preset.name}/{path.name})\n"

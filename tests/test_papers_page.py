@@ -32,7 +32,7 @@ def papers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 def summary(preset: str, methods: list[str], seeds: int, **changes: Any) -> dict[str, Any]:
     rows = [{"method": method, "seed": seed} for method in methods for seed in range(seeds)]
     table = {method: {"minimum": {"seeds": dict.fromkeys(range(seeds), 0.5)}} for method in methods}
-    told = {"preset": preset, "rows": rows, "table": table, "missing": [], "overrides": [], "made": {}}
+    told = {"preset": preset, "rows": rows, "table": table, "missing": {}, "overrides": [], "made": {}}
     return {**told, **changes}
 
 

@@ -104,9 +104,8 @@ class Comparison:
                     cell = working.pop(process)
                     self._tidied(cell)
                     if process.returncode:
-                        log = (self.path / "runs" / f"{cell.name}.log").read_text().strip().splitlines()
-                        reason = log[-1] if log else f"ended with {process.returncode}"
-                        failures.append(f"{cell.name}: {reason.removeprefix('fedmux: ')}")
+                        reason = self.last_words(cell) or f"ended with {process.returncode}"
+                        failures.append(f"{cell.name}: {reason}")
         except BaseException:
             for process in working:
                 process.terminate()
@@ -115,6 +114,12 @@ class Comparison:
             raise
         progress([])
         return failures
+
+    def last_words(self, cell: Cell) -> str:
+        """Why a run ended that did not finish; empty if it did, or has not begun."""
+        log = self.path / "runs" / f"{cell.name}.log"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1].removeprefix("fedmux: ") if lines and not self.finished(cell) else ""
 
     def _tidied(self, cell: Cell) -> bool:
         """Whether it is finished; then without checkpoints, which may take gigabytes."""

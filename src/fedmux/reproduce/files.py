@@ -90,7 +90,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> dict[str, Any]:
     """Everything that a reader of the figures needs to know of them."""
     runs = _all_runs(parts)
-    absent = [name for part in parts for name in part.missing()]
+    absent = {name: said for part in parts for name, said in part.missing().items()}
     return {
         "preset": outcome.preset.name,
         "paper": outcome.preset.paper,

@@ -37,8 +37,10 @@ class Part:
                 group[cell.seed] = History.read(self.comparison.folder(cell))
         return found
 
-    def missing(self) -> list[str]:
-        return [self.row(cell.name) for cell in self.comparison.asked if not self.comparison.finished(cell)]
+    def missing(self) -> dict[str, str]:
+        """Runs that are not finished, with what they said last."""
+        absent = [cell for cell in self.comparison.asked if not self.comparison.finished(cell)]
+        return {self.row(cell.name): self.comparison.last_words(cell) for cell in absent}
 
 
 @dataclass(frozen=True)
