@@ -44,10 +44,11 @@ def chart_rows(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _drawn(picture: Picture, groups: dict[str, list[History]]) -> Iterator[tuple[str, Chart | None]]:
-    """A chart of all runs, or of the first run of each method."""
+    """A chart of all runs, or of the first run of each method; of one, where methods make no difference."""
     kind = next(kind for kind in CHARTS if kind.key == picture.chart)
-    if kind.several:
-        yield kind.key, kind.draw([run for group in groups.values() for run in group])
+    if kind.several or kind.key == "dynamics":
+        runs = [run for group in groups.values() for run in group]
+        yield kind.key, kind.draw(runs if kind.several else runs[:1])
         return
     for label, group in groups.items():
         name = f"{kind.key}-{label.replace('*', '-star').replace(' ', '-')}"
