@@ -38,7 +38,9 @@ fedmux reproduce fair-exp1 --print                     # as an experiment file, 
 How to read the tables: final accuracy is the mean over the last ten rounds; ± is one standard deviation over
 seeds (the papers do not say over what theirs is). A claim **holds** if the 95 % confidence interval of the
 difference, paired by seed, lies on its side, **does not hold** if it lies on the other, and is **not clear**
-otherwise. `papers/results/NAME` has the final accuracy of each run and task (`summary.json`), and accuracy,
+otherwise; it is **not known** if nothing was run for it. Claims are the papers', but for those "after as many
+uploads", which are ours; where a paper gives words and no number, the margin is ours too (the presets have
+it). `papers/results/NAME` has the final accuracy of each run and task (`summary.json`), and accuracy,
 loss and costs of every round (`curves.csv.gz`). Learning rates and batch sizes that a paper leaves open are
 the same for all methods: chosen on `random` alone where a preset says so, otherwise those that all presets
 start from. Minutes are those on the clock while any of the runs was at work, of which several went at a time.
