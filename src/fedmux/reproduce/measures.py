@@ -92,8 +92,10 @@ def _per_round(cost: str) -> Read:
 
     def read(run: History, _base: History | None, at: str) -> float | None:
         spent = list(accumulate(_over_tasks(entry, cost) for entry in run.metrics))
-        if not at or not spent:
-            return spent[-1] / max(run.last_round, 1) if spent else None
+        if not spent:
+            return None
+        if not at:
+            return spent[-1] / max(run.last_round, 1)
         reached = (
             total
             for entry, total in zip(run.metrics, spent)

@@ -44,13 +44,15 @@ def chart_rows(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _drawn(picture: Picture, groups: dict[str, list[History]]) -> Iterator[tuple[str, Chart | None]]:
-    """A chart of all runs, or of the first run of each method; of one, where methods make no difference."""
+    """A chart of all runs, or of the first run of each method; of one alone, where methods are alike."""
     kind = next(kind for kind in CHARTS if kind.key == picture.chart)
-    if kind.several or kind.key == "dynamics":
-        runs = [run for group in groups.values() for run in group]
-        yield kind.key, kind.draw(runs if kind.several else runs[:1])
+    if kind.several:
+        yield kind.key, kind.draw([run for group in groups.values() for run in group])
         return
     for label, group in groups.items():
+        if kind.key == "dynamics":
+            yield kind.key, kind.draw(group[:1])
+            return
         name = f"{kind.key}-{label.replace('*', '-star').replace(' ', '-')}"
         if kind.key == "groups":
             yield name, plane(group[0], picture.rounds, picture.task)
