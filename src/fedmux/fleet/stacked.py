@@ -20,6 +20,7 @@ from torch.func import functional_call, grad, vmap
 from fedmux.aggregation import LocalRule
 from fedmux.errors import FedmuxError
 from fedmux.flat import Layout, Model, write_buffers
+from fedmux.fleet.columns import SmallConvolutions
 from fedmux.fleet.engine import Engine, whole
 from fedmux.fleet.local import CHUNK_BYTES, Chunk, orders
 from fedmux.importing import first_line
@@ -54,7 +55,8 @@ class Stacked:
 
     def _loss(self, weights: tuple[Tensor, ...], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
         """One client's mini-batch: the mean over its true points, whose shares add up to 1."""
-        outputs = functional_call(self.task.module, dict(zip(self.names, weights)), (x,))
+        with SmallConvolutions():
+            outputs = functional_call(self.task.module, dict(zip(self.names, weights)), (x,))
         return (self.task.loss(whole(outputs), y) * share).sum()
 
     def updates(

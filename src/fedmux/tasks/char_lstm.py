@@ -34,29 +34,32 @@ class Recurrence(_OverClients):
     """The steps of an LSTM from a zero state, given the products of its inputs with their weights.
 
     From products (clients, length, batch, 4 hidden), biases (clients, 4 hidden) and weights (clients,
-    4 hidden, hidden) to the states (clients, length, batch, hidden), and after them what the gradient needs.
-    Products are computed and states returned in the weights' type; gates and cells have that of the biases.
+    4 hidden, hidden) to the states (clients, length, batch, hidden), and after them what the gradient needs:
+    each step's cells, then each step's gates. Products are computed and states returned in the weights' type;
+    gates and cells have that of the biases.
     """
 
     @staticmethod
     def forward(products: Tensor, bias: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        gates = products + bias[:, None, None]
-        enter, forget, candidate, leave = (gate.unbind(1) for gate in gates.chunk(4, dim=-1))
-        candidates, cells = (gates.new_empty(*gates.shape[:3], weight.shape[-1]) for _ in range(2))
-        states = torch.empty_like(cells, dtype=weight.dtype)
-        recurrent, every, cell, state = weight.mT, gates.unbind(1), cells.unbind(1), states.unbind(1)
-        for step, bounded in enumerate(candidates.unbind(1)):
+        clients, length, batch, wide = products.shape
+        entering = bias.new_empty(length, clients, batch, wide)  # a step is one piece of memory
+        torch.add(products.transpose(0, 1), bias[:, None], out=entering)
+        recurrent = weight.mT
+        again = bias.new_zeros(clients * batch, wide)
+        cell = bias.new_zeros(clients * batch, weight.shape[-1])
+        states: list[Tensor] = []
+        cells: list[Tensor] = []
+        gates: list[Tensor] = []
+        for step, inputs in enumerate(entering.flatten(1, 2)):
             if step:
-                _add_product(every[step], state[step - 1], recurrent)
-            torch.tanh(candidate[step], out=bounded)
-            every[step].sigmoid_()
-            torch.mul(enter[step], bounded, out=cell[step])
-            if step:
-                cell[step].addcmul_(forget[step], cell[step - 1])
-            # The candidate's sigmoid has no use; in its place the output is kept for the gradient.
-            torch.tanh(cell[step], out=candidate[step])
-            torch.mul(leave[step], candidate[step], out=state[step])
-        return states, gates, candidates, cells
+                before = states[-1].unflatten(0, (clients, batch)).to(weight.dtype)
+                again = torch.bmm(before, recurrent).flatten(0, 1).to(bias.dtype)
+            state, cell, gate = _cell(inputs, again, cell)
+            states.append(state)
+            cells.append(cell)
+            gates.append(gate)
+        kept = [x.unflatten(0, (clients, batch)) for x in (*states, *cells, *gates)]
+        return torch.stack(kept[:length], dim=1).to(weight.dtype), *kept[length:]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -75,42 +78,68 @@ class _RecurrenceGradient(_OverClients):
     """The gradients of `Recurrence`; that of the weights is one product over all steps."""
 
     @staticmethod
-    def forward(
-        gradient: Tensor, weight: Tensor, states: Tensor, gates: Tensor, candidates: Tensor, cells: Tensor
-    ) -> tuple[Tensor, ...]:
-        enter, forget, output, leave = gates.chunk(4, dim=-1)
-        # What does not wait for later steps: how the state depends on the cell, and on each of the gates
-        # the cell (the first three) or the state (the last).
-        by_cell = torch.addcmul(leave, leave * output, output, value=-1).unbind(1)
-        slopes = torch.addcmul(gates, gates, gates, value=-1)
-        by_enter, by_forget, by_candidate, by_leave = slopes.chunk(4, dim=-1)
-        by_enter.mul_(candidates)
-        by_forget[:, 1:].mul_(cells[:, :-1])
-        by_forget[:, 0].zero_()
-        torch.addcmul(enter, enter * candidates, candidates, value=-1, out=by_candidate)
-        by_leave.mul_(output)
-
-        wide = slopes.unflatten(-1, (4, -1))
-        result = wide if weight.dtype == wide.dtype else torch.empty_like(wide, dtype=weight.dtype)
-        of_gates = result.flatten(-2)
-        later, keep = of_gates.unbind(1), forget.unbind(1)
-        parts = [(x[..., :3, :].unbind(1), x[..., 3, :].unbind(1)) for x in (wide, result)]
-        (by_first, by_last), (of_first, of_last) = parts
-        of_state = gradient.to(gates.dtype, copy=True, memory_format=torch.contiguous_format).unbind(1)
-        of_cell = torch.zeros_like(of_state[0])
-        for step in reversed(range(len(of_state))):
-            if step + 1 < len(of_state):
-                _add_product(of_state[step], later[step + 1], weight)
-            of_cell.addcmul_(of_state[step], by_cell[step])
-            torch.mul(by_first[step], of_cell.unsqueeze(-2), out=of_first[step])
-            torch.mul(by_last[step], of_state[step], out=of_last[step])
-            of_cell.mul_(keep[step])
-        of_weight = of_gates[:, 1:].flatten(1, 2).mT @ states[:, :-1].flatten(1, 2)
-        return of_gates, of_gates.sum((1, 2), dtype=gates.dtype), of_weight
+    def forward(gradient: Tensor, weight: Tensor, states: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        clients, length, batch, _ = states.shape
+        cells, gates = ([x.flatten(0, 1) for x in part] for part in (kept[:length], kept[length:]))
+        of_state = gradient.transpose(0, 1).to(
+            cells[0].dtype, copy=True, memory_format=torch.contiguous_format
+        )
+        of_cell = torch.zeros_like(cells[0])
+        of_gates: list[Tensor] = []  # the last step's first
+        for step in reversed(range(length)):
+            if of_gates:
+                _add_product(of_state[step], of_gates[-1].to(weight.dtype), weight)
+            before = cells[step - 1] if step else torch.zeros_like(of_cell)
+            of_gate, of_cell = _cell_gradient(
+                of_state[step].flatten(0, 1), of_cell, before, cells[step], gates[step]
+            )
+            of_gates.append(of_gate.unflatten(0, (clients, batch)))
+        whole = torch.stack(of_gates[::-1], dim=1)
+        cast = whole.to(weight.dtype)
+        of_weight = cast[:, 1:].flatten(1, 2).mT @ states[:, :-1].flatten(1, 2)
+        return cast, whole.sum((1, 2)), of_weight
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
         """Nothing to keep: there is no second derivative."""
+
+
+def _cell(inputs: Tensor, again: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A step's state, cell and gates, from what its inputs and the state before give, and the cell before.
+
+    On a GPU one kernel of torch's; written out it would be six.
+    """
+    if inputs.is_cuda:
+        state, cell, gates = torch.ops.aten._thnn_fused_lstm_cell(inputs, again, before)
+        return state, cell, gates
+    enter, forget, candidate, leave = (inputs + again).chunk(4, dim=-1)
+    gates = torch.cat([enter.sigmoid(), forget.sigmoid(), candidate.tanh(), leave.sigmoid()], dim=-1)
+    enter, forget, candidate, leave = gates.chunk(4, dim=-1)
+    cell = enter * candidate + forget * before
+    return leave * cell.tanh(), cell, gates
+
+
+def _cell_gradient(
+    of_state: Tensor, of_cell: Tensor, before: Tensor, cell: Tensor, gates: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of a step's gates (before their functions) and of the cell before it."""
+    if cell.is_cuda:
+        back = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
+        of_gates, of_before, _ = back(of_state, of_cell, before, cell, gates, False)
+        return of_gates, of_before
+    enter, forget, candidate, leave = gates.chunk(4, dim=-1)
+    output = cell.tanh()
+    of_cell = of_cell + of_state * leave * (1 - output * output)
+    of_gates = torch.cat(
+        [
+            of_cell * candidate * enter * (1 - enter),
+            of_cell * before * forget * (1 - forget),
+            of_cell * enter * (1 - candidate * candidate),
+            of_state * output * leave * (1 - leave),
+        ],
+        dim=-1,
+    )
+    return of_gates, of_cell * forget
 
 
 def _apply(function: type[_OverClients], *tensors: Tensor) -> tuple[Tensor, ...]:
