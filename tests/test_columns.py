@@ -22,7 +22,6 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 def loss(weight: Tensor, bias: Tensor, x: Tensor, **options: Any) -> Tensor:
     """In which every output counts differently."""
     outputs = conv2d(x, weight, bias, **options)
-    outputs = outputs.view(len(x), -1).view(outputs.shape)  # as modules do that count on the layout
     factors = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype, device=x.device)
     return (outputs.tanh() * factors.view(outputs.shape)).sum()
 
@@ -98,6 +97,17 @@ def test_groups_one_image_alone_and_large_ones_are_left_alone(products: list[int
 def test_a_kernel_that_does_not_fit_fails_as_it_always_did() -> None:
     with SmallConvolutions(), pytest.raises(RuntimeError, match="Kernel size can't be greater"):
         conv2d(torch.randn(1, 1, 2, 2), torch.randn(1, 1, 3, 3))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_comes_after_a_convolution_may_be_viewed(device: str) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(4, 2, 9, 9, device=device), torch.randn(3, 2, 3, 3, device=device)
+    with SmallConvolutions():
+        outputs = conv2d(x, weight)
+        last = outputs.contiguous(memory_format=torch.channels_last)
+        assert torch.equal(last.view(4, -1), outputs.flatten(1))
+        assert outputs.view(torch.int32).dtype == torch.int32
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -19,14 +19,20 @@ Pair = tuple[int, int]
 
 
 class SmallConvolutions(TorchFunctionMode):
-    """Inside, small two-dimensional convolutions are products; everything else stays what it is."""
+    """Inside, small two-dimensional convolutions are products; everything else stays what it is.
+
+    Their results may have the channels last in memory, which a `view` would not bear: it is a `reshape`.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        result = _small(*args, **kwargs) if func is torch.conv2d else None
-        return func(*args, **kwargs) if result is None else result
+        if func is torch.conv2d and (result := _small(*args, **kwargs)) is not None:
+            return result
+        if func is torch.Tensor.view and args[1:] and not isinstance(args[1], torch.dtype):
+            return torch.Tensor.reshape(*args)
+        return func(*args, **kwargs)
 
 
 def _small(
@@ -115,8 +121,9 @@ def _of_input(
 
 
 def _first(last: Tensor) -> Tensor:
-    """Channels first, in memory too: what comes after a convolution may count on it."""
-    return last.permute(0, 3, 1, 2).contiguous()
+    """Channels first; on a CPU in memory too, or `vmap` over GroupNorm fails there."""
+    first = last.permute(0, 3, 1, 2)
+    return first.contiguous() if first.is_cpu else first
 
 
 def _pair(value: int | Sequence[int]) -> Pair:
