@@ -371,9 +371,11 @@ def test_time_on_the_clock_counts_runs_beside_each_other_once(tmp_path):
 def test_a_measure_that_some_runs_lack_says_how_many_have_it(tmp_path):
     part = finished(tmp_path, {"full": {0: 0.8}, "random": {0: 0.4, 1: 0.4}})
     found = outcome(preset(measures=["relative", "average"]), [part])
-    row = dict(zip(heads(found, found.preset.measures), lines(found, found.preset.measures)[1]))
-    assert row["relative accuracy"] == "0.500 (1 of 2)"
-    assert row["accuracy"] == "40.0 ± 0.0 %"
+    columns = heads(found, found.preset.measures)
+    full, random = (dict(zip(columns, cells)) for cells in lines(found, found.preset.measures))
+    assert random["relative accuracy"] == "0.500 (1 of 2)"
+    assert random["accuracy"] == "40.0 ± 0.0 %"
+    assert full["accuracy"] == "80.0 % (1 of 2)"  # the other run is missing
 
 
 def test_a_row_of_a_variant_bears_its_name_and_one_that_is_not_run_is_there(tmp_path):

@@ -27,7 +27,7 @@ def text(key: str, value: float | None, spread: float | None = None) -> str:
 
 
 def ours(key: str, value: Value) -> str:
-    """With how many runs have it, where not all do: such as those that reached an accuracy."""
+    """With how many of the runs have it, where some are missing or did not reach an accuracy."""
     some = "" if value.runs is None else f" ({len(value.by_seed)} of {value.runs})"
     return text(key, value.mean, value.deviation) + some
 

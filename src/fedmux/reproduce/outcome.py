@@ -1,5 +1,6 @@
 """What a preset's runs came to: rows of measures beside the paper's figures, and its claims judged."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,7 +50,7 @@ class Value:
 
     by_seed: dict[int, float]
     paper: Figure | None = None
-    runs: int | None = None  # finished ones, where not all have it
+    runs: int | None = None  # those asked for, where not all are there and have it
 
     @property
     def mean(self) -> float | None:
@@ -106,11 +107,10 @@ def outcome(preset: Preset, parts: Sequence[Part]) -> Outcome:
     rows: dict[str, dict[str, Value]] = {}
     for part in parts:
         runs, references = part.runs, part.design.references(part.comparison.asked)
+        asked = Counter(cell.label for cell in part.comparison.asked)
         for label, group in runs.items():
-            base = runs[references[label]]
-            rows[part.row(label)] = {
-                key: _value(preset, key, part.row(label), group, base) for key in preset.read
-            }
+            base, row = runs[references[label]], part.row(label)
+            rows[row] = {key: _value(preset, key, row, group, base, asked[label]) for key in preset.read}
     return judged(preset, rows)
 
 
@@ -119,12 +119,14 @@ def judged(preset: Preset, rows: dict[str, dict[str, Value]]) -> Outcome:
     return Outcome(preset, rows, verdicts)
 
 
-def _value(preset: Preset, key: str, row: str, runs: dict[int, History], base: dict[int, History]) -> Value:
+def _value(
+    preset: Preset, key: str, row: str, runs: dict[int, History], base: dict[int, History], asked: int
+) -> Value:
     measure, argument = parse(key)
     found = {seed: measure.read(run, base.get(seed), argument) for seed, run in runs.items()}
     known = {seed: value for seed, value in found.items() if value is not None}
     paper = preset.figures.get(key, {}).get(row)
-    return Value(known, paper, len(runs) if 0 < len(known) < len(runs) else None)
+    return Value(known, paper, asked if 0 < len(known) < asked else None)
 
 
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:
