@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from commands import fedmux, start, touch_number
 from conftest import files
+from fedmux.cli import main
 from fedmux.comparison import Comparison
 from fedmux.data.png import decode_png
 from fedmux.data.sources import available
@@ -159,6 +161,22 @@ print(len(commands), sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)
     assert heavy.strip() == "[]"
     assert int(number) >= 12
     assert ended.stdout.count("Usage: ") == int(number)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_a_full_gpu_is_one_line_and_other_errors_are_not_hidden(monkeypatch, capsys, error):
+    def full() -> None:
+        raise error("CUDA out of memory. Tried to allocate 98.00 MiB. GPU 0 has a total capacity of 1 GiB.")
+
+    monkeypatch.setattr("fedmux.cli._app", full)
+    with pytest.raises(SystemExit if error is torch.OutOfMemoryError else RuntimeError) as ended:
+        main()
+    if isinstance(ended.value, SystemExit):
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == (
+            "fedmux: CUDA out of memory: others may use the GPU too; a run that had begun continues from its "
+            "last checkpoint: `fedmux resume RUN`\n"
+        )
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["data"]])

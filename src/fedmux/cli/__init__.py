@@ -467,3 +467,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}", 2)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's; importing it takes a second
+            raise
+        reason = str(error).partition(". ")[0]
+        _fail(
+            f"{reason}: others may use the GPU too; a run that had begun continues from its last checkpoint: "
+            "`fedmux resume RUN`",
+            2,
+        )
