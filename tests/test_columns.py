@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -72,6 +73,7 @@ def test_values_and_gradients_are_those_of_the_convolution(
         ({"padding": "same"}, 0),
         ({"dilation": 2}, 0),
         ({"dilation": (1, 1), "stride": [2, 1], "padding": [1]}, 1),
+        ({"stride": np.int64(2), "padding": torch.tensor(1)}, 1),
     ],
 )
 def test_other_kinds_are_left_alone(products: list[int], options: dict[str, Any], count: int) -> None:
@@ -106,7 +108,13 @@ def test_what_comes_after_a_convolution_may_be_viewed(device: str) -> None:
     with SmallConvolutions():
         outputs = conv2d(x, weight)
         last = outputs.contiguous(memory_format=torch.channels_last)
-        assert torch.equal(last.view(4, -1), outputs.flatten(1))
+        for viewed in (
+            last.view(4, -1),
+            last.view((4, -1)),
+            last.view(size=(4, -1)),
+            last.view_as(torch.empty(4, 147)),
+        ):
+            assert torch.equal(viewed.flatten(1), outputs.flatten(1))
         assert outputs.view(torch.int32).dtype == torch.int32
 
 

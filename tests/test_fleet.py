@@ -256,9 +256,25 @@ class Leftover(nn.Module):
         return self.last(x) if float(x.sum()) > -1e9 else self.last(-x)
 
 
+class Inner(nn.Module):
+    """Takes a step on its convolution's weights before it uses them: a second derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 1, 2, 2))
+        self.last = nn.Linear(4, 4)
+        self.image = nn.Parameter(torch.randn(1, 1, 2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = torch.func.grad(lambda w: nn.functional.conv2d(self.image, w).tanh().square().sum())
+        stepped = self.weight - 0.3 * inner(self.weight)
+        return self.last(nn.functional.conv2d(x.unflatten(1, (1, 2, 3)), stepped).flatten(1))
+
+
 @pytest.mark.parametrize(
     "module, reason",
     [
+        (Inner, "other gradients"),
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), "changes its buffers"),
         (
             lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False)),
@@ -267,7 +283,7 @@ class Leftover(nn.Module):
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)), "draws random numbers"),
         (Leftover, "vmap"),
     ],
-    ids=["buffers", "batch-statistics", "dropout", "control-flow"],
+    ids=["second-derivative", "buffers", "batch-statistics", "dropout", "control-flow"],
 )
 def test_a_module_that_cannot_be_stacked_runs_in_the_loop_and_says_so_once(module: Any, reason: str) -> None:
     torch.manual_seed(0)

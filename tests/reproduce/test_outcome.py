@@ -375,7 +375,7 @@ def test_a_measure_that_some_runs_lack_says_how_many_have_it(tmp_path):
     full, random = (dict(zip(columns, cells)) for cells in lines(found, found.preset.measures))
     assert random["relative accuracy"] == "0.500 (1 of 2)"
     assert random["accuracy"] == "40.0 ± 0.0 %"
-    assert full["accuracy"] == "80.0 % (1 of 2)"  # the other run is missing
+    assert full["accuracy"] == "80.0 % (1 run)"  # the other is missing
 
 
 def test_a_row_of_a_variant_bears_its_name_and_one_that_is_not_run_is_there(tmp_path):

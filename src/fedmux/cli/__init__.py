@@ -468,9 +468,9 @@ def main() -> None:
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}", 2)
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's; importing it takes a second
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        if "out of memory" not in reason:  # torch has several kinds
             raise
-        reason = str(error).partition(". ")[0]
         _fail(
             f"{reason}: others may use the GPU too; a run that had begun continues from its last checkpoint: "
             "`fedmux resume RUN`",

@@ -6,7 +6,8 @@ faster as long as the copies are small.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -30,8 +31,10 @@ class SmallConvolutions(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.conv2d and (result := _small(*args, **kwargs)) is not None:
             return result
-        if func is torch.Tensor.view and args[1:] and not isinstance(args[1], torch.dtype):
-            return torch.Tensor.reshape(*args)
+        if func is torch.Tensor.view_as:
+            return torch.Tensor.reshape_as(*args, **kwargs)
+        if func is torch.Tensor.view and not isinstance((*args, *kwargs.values())[1], torch.dtype):
+            return torch.Tensor.reshape(*args, *kwargs.values())
         return func(*args, **kwargs)
 
 
@@ -126,7 +129,6 @@ def _first(last: Tensor) -> Tensor:
     return first.contiguous() if first.is_cpu else first
 
 
-def _pair(value: int | Sequence[int]) -> Pair:
-    if isinstance(value, int):
-        return value, value
-    return (value[0], value[-1])
+def _pair(value: SupportsIndex | Sequence[SupportsIndex]) -> Pair:
+    both = (value, value) if isinstance(value, SupportsIndex) else (value[0], value[-1])
+    return index(both[0]), index(both[1])

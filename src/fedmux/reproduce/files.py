@@ -27,9 +27,13 @@ def text(key: str, value: float | None, spread: float | None = None) -> str:
 
 
 def ours(key: str, value: Value) -> str:
-    """With how many of the runs have it, where some are missing or did not reach an accuracy."""
-    some = "" if value.runs is None else f" ({len(value.by_seed)} of {value.runs})"
-    return text(key, value.mean, value.deviation) + some
+    """With how many have it, where not all runs do or some are missing."""
+    told, count = text(key, value.mean, value.deviation), len(value.by_seed)
+    if count and count < (value.finished or 0):
+        return f"{told} ({count} of {value.finished})"
+    if count and count < (value.asked or 0):
+        return f"{told} ({count} {'run' if count == 1 else 'runs'})"
+    return told
 
 
 def papers(key: str, figure: Figure | None) -> str:

@@ -50,7 +50,8 @@ class Value:
 
     by_seed: dict[int, float]
     paper: Figure | None = None
-    runs: int | None = None  # those asked for, where not all are there and have it
+    finished: int | None = None  # runs; not all need have it, such as those that never reached an accuracy
+    asked: int | None = None
 
     @property
     def mean(self) -> float | None:
@@ -126,7 +127,7 @@ def _value(
     found = {seed: measure.read(run, base.get(seed), argument) for seed, run in runs.items()}
     known = {seed: value for seed, value in found.items() if value is not None}
     paper = preset.figures.get(key, {}).get(row)
-    return Value(known, paper, asked if 0 < len(known) < asked else None)
+    return Value(known, paper, len(runs), asked)
 
 
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:

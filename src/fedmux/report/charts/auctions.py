@@ -59,7 +59,7 @@ def recruitment(history: History) -> Chart | None:
         panels.append(_bars(rows, "paid", "payments", "units of the budget", history))
     told: dict[str, Any] = (history.summary or {})["recruitment"]
     money = [
-        f"{key} {value:.4g}"
+        f"{key} {round(value, 9) + 0.0:.4g}"  # what is left of a budget that is spent is no -7e-15
         for key in ("paid", "budget", "leftover")
         if (value := number(told, key)) is not None
     ]
