@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -518,6 +519,10 @@ def test_take_up_and_payments_are_those_of_the_auction(real: dict[str, History])
     told = run.summary["recruitment"]
     assert {row["task"]: row["users"] for row in rows} == pytest.approx(told["take_up"], rel=1e-3)
     assert sum(row["paid"] for row in rows) == pytest.approx(told["paid"], rel=1e-3)
+    spent = {**told, "paid": 4.0, "budget": 4.0, "leftover": -7e-15}
+    chart = auctions.recruitment(replace(run, summary={**run.summary, "recruitment": spent}))
+    assert chart is not None
+    assert "paid 4, budget 4, leftover 0" in json.dumps(chart.to_dict())
 
 
 def test_labels_are_shares_of_clients_sorted_by_their_main_label() -> None:
