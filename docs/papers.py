@@ -56,11 +56,31 @@ def kept() -> dict[str, dict[str, Any]]:
 def page() -> str:
     results = kept()
     absent = [preset for preset in all_presets() if preset.name not in results]
-    parts = [INTRODUCTION, claims(results)]
+    parts = [INTRODUCTION, overview(results), claims(results)]
     parts += [section(preset, results[preset.name]) for preset in all_presets() if preset.name in results]
     if absent:
         parts.append(not_run(absent))
     return "\n".join(parts)
+
+
+def overview(results: dict[str, dict[str, Any]]) -> str:
+    lines = [
+        "## What was run\n",
+        "| preset | paper | runs | setting | on | minutes |",
+        "|---|---|--:|---|---|--:|",
+    ]
+    for preset in all_presets():
+        if (summary := results.get(preset.name)) is None:
+            lines.append(f"| {preset.name} | {preset.paper} | 0 | not run | | |")
+            continue
+        made = [where for where in summary["made"].values() if where]
+        done, missing = sum(where["runs"] for where in made), len(summary["missing"])
+        runs = f"{done} of {done + missing}" if missing else str(done or "")
+        smaller = ", ".join(f"`{override}`" for override in summary["overrides"])
+        minutes = f"{sum(where['clock'] for where in made) / 60:.0f}" if made else ""
+        cells = [f"[{preset.name}](#{preset.name})", preset.paper, runs, smaller or "the preset's"]
+        lines.append(f"| {' | '.join(cells)} | {', '.join(summary['made'])} | {minutes} |")
+    return "\n".join(lines) + "\n"
 
 
 def claims(results: dict[str, dict[str, Any]]) -> str:

@@ -114,3 +114,18 @@ def test_presets_without_results_are_listed_also_those_that_train_nothing(papers
     lines = papers.not_run([find("fig5"), find("auction-exp5")]).splitlines()
     assert "| `fig5` | Fairness over five tasks, [P1] Fig. 5 | 15 | an hour |" in lines
     assert "| `auction-exp5` | Auctions: take-up over budgets, [P2] Exp. 5 | 0 | an hour |" in lines
+
+
+def test_the_page_says_how_much_of_each_was_run_and_in_which_setting(papers, tmp_path):
+    made = {"A GPU": {"runs": 6, "clock": 150, "commits": ["c"], "to": "2026-01-02T03", "torch": "2"}}
+    folder = reproduced(tmp_path / "results/fair-exp1", "first")
+    told = summary(
+        "fair-exp1", ["random"], 2, missing={"random-seed-2": ""}, overrides=["rounds=9"], made=made
+    )
+    (folder / "summary.json").write_text(json.dumps(told))
+    papers.main([])
+    rows = (tmp_path / "papers.md").read_text().splitlines()
+    assert "| [fair-exp1](#fair-exp1) | [P2] Exp. 1 | 6 of 7 | `rounds=9` | A GPU | 2 |" in rows
+    assert "| fair-exp2 | [P2] Exp. 2 | 0 | not run | | |" in rows
+    start = "| [auction-exp5](#auction-exp5) | [P2] Exp. 5 |  | the preset's |"
+    assert any(row.startswith(start) for row in rows)
