@@ -22,7 +22,7 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, or auto: a 
 Workers = Annotated[
     str | None, typer.Option(metavar="N|auto", help="Processes here; auto: one a core, or one a GPU.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, tables or pictures.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
