@@ -231,6 +231,15 @@ def test_many_clients_train_in_bounded_chunks_and_none_is_lost(path: str, monkey
             torch.testing.assert_close(update.cpu(), wanted, rtol=1e-3, atol=3e-6)
 
 
+def test_chunks_fill_the_sizes_that_stacks_have(monkeypatch) -> None:
+    """12 clients where 8 fit: 8 and 4, since 6 and 6 would be computed as 8 and 8."""
+    task = dataclasses.replace(image_task("mlp"), offsets=np.arange(13) * 4)
+    monkeypatch.setattr("fedmux.fleet.stacked.CHUNK_BYTES", 8 * 4 * task.layout.size)
+    fleet = SimulatedFleet([task], seed=0, engine=engine_of("stacked"))
+    chunks = list(fleet.train([task.layout.read()], everybody(*range(12)), 0))
+    assert [len(chunk.rows) for chunk in chunks] == [8, 4]
+
+
 @pytest.mark.parametrize("device", ["cpu", cuda])
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_lower_precision_stays_near_and_weights_stay_float32(precision: Any, device: str) -> None:

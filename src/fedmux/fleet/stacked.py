@@ -89,7 +89,8 @@ class Stacked:
         try:
             if not self.room:
                 self._make_room(model)
-            count = -(-len(clients) // -(-len(clients) // self.room))  # chunks are about as large
+            chunks = -(-len(clients) // self.room)  # about as large; what rounding up adds is filled
+            count = _size_for(-(-len(clients) // chunks), self.room)
             with torch.no_grad(), self.engine.computing():
                 return self._train(model, clients[:count], width, round, rule)
         except torch.cuda.OutOfMemoryError as error:  # others use the device too
