@@ -5,7 +5,6 @@ draws go by that number. Every job ends as an update or as a failure with its re
 """
 
 import math
-import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedmux.aggregation import LocalRule, Updates
@@ -22,6 +21,7 @@ from fedmux.allocation.plan import Signal
 from fedmux.flat import Model
 from fedmux.fleet import Failure, Scores, Stale
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
+from fedmux.flower.post import Post, Trouble
 from fedmux.flower.wire import (
     EVALUATE,
     HELLO,
@@ -38,16 +38,10 @@ from fedmux.flower.wire import (
 from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.tasks.task import Task
 
-POLL = 0.3  # seconds between looks for replies
 MOST_REST = 16  # rounds
 LARGEST_SCALAR = 1e12  # of a loss or a score
-LONGEST_REASON = 300  # characters
-REPORTS = {
-    "loss": {"loss"},
-    "norm": TRAINED_SIGNALS,
-    "beta": {"projection"},
-}  # scalars: signals that want them
-KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # of Flower's error codes; the others: the app raised
+# Scalars, and the signals that want them.
+REPORTS = {"loss": {"loss"}, "norm": TRAINED_SIGNALS, "beta": {"projection"}}
 
 
 class FlowerFleet:
@@ -71,24 +65,16 @@ class FlowerFleet:
         """`known` numbers of clients from before, `people`, what they had, `releases` (N x S), updates that
         they were asked for; `remember` is called with all numbers when one is new, `failed` with each failure
         at once, `released` with the releases before updates are asked for."""
-        self.grid, self.tasks, self.seed = grid, tasks, seed
-        self.deadline, self.largest_norm, self.remember, self.failed = (
-            deadline,
-            largest_norm,
-            remember,
-            failed,
-        )
+        self.post, self.tasks, self.seed = Post(grid, deadline), tasks, seed
+        self.largest_norm, self.remember, self.failed = largest_norm, remember, failed
         self.owned = np.ones((clients, len(tasks)), bool)
         self.notices: list[str] = []
         self.failures: list[Failure] = []
         self.numbers = dict(known or {})  # a client's own id -> its number
         self.nodes: dict[int, int] = {}  # node -> number of its client; only nodes that are there
-        self._own_rule: set[tuple[int, int]] = (
-            set()
-        )  # client, task: told that its privacy is not the server's
+        self._own_rule: set[tuple[int, int]] = set()  # client, task: told that its privacy is its own
         self._told: set[int] = set()  # clients that were there when `changes` was last asked
         self._replaced: set[int] = set()  # nodes whose client has come back as another node
-        self._busy: dict[str, tuple[int, float]] = {}  # messages not waited for: node, when they expire
         self._round = -1  # the last one begun
         self._late: dict[int, tuple[int, int]] = {}  # client: times late in a row, the round it sits out to
         self.releases = np.zeros(self.owned.shape, np.int64) if releases is None else releases
@@ -105,7 +91,7 @@ class FlowerFleet:
 
     def meet(self) -> Population:
         """Ask nodes that are new for who they are; the clients whose nodes are there and free now."""
-        online = set(self.grid.get_node_ids())
+        online = self.post.nodes()
         self._replaced &= online  # one that goes and comes back is asked again
         present = online - self._replaced
         self.nodes = {node: number for node, number in self.nodes.items() if node in present}
@@ -116,7 +102,7 @@ class FlowerFleet:
         for node in new:  # one that does not say who it is sits out like one that is late
             if node not in self.nodes and node not in self._replaced:
                 self._shy[node] = _rest(self._shy.get(node), self._round)
-        busy = self._still_busy()
+        busy = self.post.busy()
         free = [number for node, number in self.nodes.items() if node not in busy]
         rested = [number for number in free if self._late.get(number, (0, 0))[1] <= self._round + 1]
         there = np.zeros(len(self.population.capacity), bool)
@@ -128,15 +114,6 @@ class FlowerFleet:
         now = set(self.nodes.values())
         before, self._told = self._told, now
         return {"joined": sorted(now - before), "left": sorted(before - now)}
-
-    def _still_busy(self) -> set[int]:
-        """Nodes at work on something that is not waited for any more."""
-        if self._busy:
-            for reply in self.grid.pull_messages(list(self._busy)):
-                del self._busy[reply.metadata.reply_to_message_id]
-        now = time.monotonic()
-        self._busy = {key: (node, end) for key, (node, end) in self._busy.items() if now < end}
-        return {node for node, _ in self._busy.values()}
 
     def _greet(self, node: int, reply: RecordDict) -> None:
         try:
@@ -174,14 +151,9 @@ class FlowerFleet:
     def _number(self, name: str) -> int:
         """An id that is a number of the fleet stays it, so that a federation can equal a simulation."""
         taken = set(self.numbers.values())
-        if (
-            name.isascii()
-            and name.isdigit()
-            and int(name) < len(self.population.capacity)
-            and int(name) not in taken
-        ):
-            return int(name)
-        return next(number for number in range(len(self.population.capacity)) if number not in taken)
+        free = [number for number in range(len(self.population.capacity)) if number not in taken]
+        own = int(name) if name.isascii() and name.isdigit() else -1
+        return own if own in free else free[0]
 
     # The phases of a round
 
@@ -345,51 +317,24 @@ class FlowerFleet:
         return all(abs(value) <= bounds.get(key, LARGEST_SCALAR) for key, value in report.items())
 
     def _ask(self, kind: str, contents: Mapping[int, RecordDict]) -> Generator[tuple[int, RecordDict]]:
-        """Replies as they come; each node that does not answer in time is a failure with a reason.
+        """Replies as they come; each node without one is a failure with a reason.
 
         Whoever closes this early does not wait for the others: they stay busy until they answer.
         """
-        messages = [
-            Message(content, dst_node_id=node, message_type=kind, ttl=self.deadline)
-            for node, content in contents.items()
-        ]
-        sent = zip(self.grid.push_messages(messages), contents) if messages else ()
-        waiting = {identifier: node for identifier, node in sent if identifier}
-        arrived: dict[str, Message] = {}
-        end = time.monotonic() + self.deadline
-        for node in set(contents) - set(waiting.values()):
-            self._fail_all(node, contents[node], kind, "unreachable", "the message was not taken")
+        left = dict(contents)
         try:
-            while waiting and time.monotonic() < end:
-                for reply in self.grid.pull_messages(list(waiting)):
-                    arrived[reply.metadata.reply_to_message_id] = reply
-                for identifier in list(arrived):
-                    node, reply = waiting.pop(identifier), arrived.pop(identifier)
-                    if reply.has_content():
-                        self._late.pop(self.nodes.get(node, -1), None)
-                        yield node, reply.content
+            with closing(self.post.ask(kind, contents)) as replies:
+                for node, reply in replies:
+                    content = left.pop(node)
+                    if isinstance(reply, Trouble):
+                        self._fail_all(node, content, kind, *reply)
                     else:
-                        failure, reason = self._understand(reply)
-                        self._fail_all(node, contents[node], kind, failure, reason)
-                if waiting:
-                    time.sleep(POLL)
+                        self._late.pop(self.nodes.get(node, -1), None)
+                        yield node, reply
         except GeneratorExit:
-            self._busy |= {key: (node, end) for key, node in waiting.items() if key not in arrived}
-            for node in waiting.values():
-                self._fail_all(node, contents[node], kind, "slow", "enough others were faster")
+            for node, content in left.items():
+                self._fail_all(node, content, kind, "slow", "enough others were faster")
             raise
-        for node in waiting.values():
-            self._fail_all(node, contents[node], kind, "late", self._in_time)
-
-    @property
-    def _in_time(self) -> str:
-        return f"no answer within {self.deadline:g} s"
-
-    def _understand(self, reply: Message) -> tuple[str, str]:
-        """The kind and the reason of a reply that is an error; a message that expires comes back as one."""
-        code, lines = reply.error.code, (reply.error.reason or "").strip().splitlines() or ["unknown"]
-        kind = KINDS.get(code, "raised")
-        return kind, self._in_time if kind == "late" else f"error {code}: {lines[0][:LONGEST_REASON]}"
 
     def _name(self, client: int) -> str:
         return next(name for name, number in self.numbers.items() if number == client)
@@ -400,9 +345,7 @@ class FlowerFleet:
         client = self.nodes.get(node)
         for s in known or [None]:
             self._fail(client, s, phase, kind, reason)
-        if (
-            kind == "late" and client is not None
-        ):  # sits out 1, 3, 7, 15 rounds: one that hangs costs a deadline
+        if kind == "late" and client is not None:  # sits out: one that hangs costs a deadline
             self._late[client] = _rest(self._late.get(client), self._round)
 
     def _fail(self, client: int | None, s: int | None, phase: str, kind: str, reason: str) -> None:
