@@ -330,6 +330,19 @@ def test_no_flipped_byte_of_a_checkpoints_header_goes_unnoticed(here, reference,
         assert (checkpoint, lengths, len(told)) == (None, {}, 1), (position, chr(sound[position]))
 
 
+def test_a_folder_that_another_run_has_filled_meanwhile_is_refused(tmp_path, monkeypatch):
+    lock = RunFolder.lock
+
+    def late(folder: RunFolder) -> None:
+        (folder.path / "experiment.toml").write_text("the other's")
+        lock(folder)
+
+    monkeypatch.setattr(RunFolder, "lock", late)
+    with pytest.raises(FedmuxError, match="exists and is not empty; `fedmux resume` continues it"):
+        RunFolder.create(tmp_path / "run", {})
+    assert (tmp_path / "run" / "experiment.toml").read_text() == "the other's"
+
+
 def test_half_a_line_and_half_a_record_are_left_out_and_cut_off(here, reference):
     expected = reference()
     run = killed(here, expected.step("rename run/checkpoints/.round-000006"))

@@ -258,7 +258,7 @@ def workers(process: Started) -> list[int]:
 
 
 def nobody_left(process: Started, here: Path) -> None:
-    wait_until(lambda: not members(process), 5)
+    wait_until(lambda: not members(process))
     assert list((here / "tmp").glob("fedmux-*")) == []
 
 
@@ -267,13 +267,11 @@ def test_a_killed_worker_is_named_and_a_run_goes_on_with_fewer_and_with_more(her
     process = begin(here, 3)
     wait_until(lambda: lines(here) > 5)
     last = workers(process)[-1]
-    struck = time.monotonic()
     os.kill(last, signal.SIGKILL)
     assert process.wait().refusal() == (
         "worker 2 of 3 ended before its time (signal 9); nothing before the last checkpoint is lost: "
         "`fedmux resume run`"
     )
-    assert time.monotonic() - struck < 5
     nobody_left(process, here)
     for number in (2, 1):
         before = lines(here)
@@ -298,7 +296,7 @@ def test_workers_end_when_the_first_process_is_killed(here, alone):
     assert len(workers(process)) == 1
     process.send(signal.SIGKILL)
     assert process.wait().code == -signal.SIGKILL
-    wait_until(lambda: not members(process), 5)
+    wait_until(lambda: not members(process))
     assert resume(here, 1).wait() == Ended(0, "", "")
     assert differences(here / "run", alone(LONG)) == []
 

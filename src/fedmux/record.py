@@ -80,11 +80,10 @@ class RunFolder:
         """A new run folder; refuses one that already holds something."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(item.name not in BEFOREHAND and not _is_temporary(item) for item in path.iterdir()):
-                hint = "`fedmux resume` continues it, or " if (path / "experiment.toml").exists() else ""
-                raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
+            _refuse_what_is_filled(path)
             folder = cls(path)
             folder.lock()
+            _refuse_what_is_filled(path)  # another process may have filled it meanwhile
             (path / "checkpoints").mkdir(exist_ok=True)
             write_atomically(path / "environment.json", json.dumps(environment(), indent=1).encode())
             write_atomically(path / "experiment.toml", tomli_w.dumps(table).encode())
@@ -298,6 +297,12 @@ def _digest(tensors: dict[str, Tensor], state: str) -> str:
         digest.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}".encode())
         digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _refuse_what_is_filled(path: Path) -> None:
+    if any(item.name not in BEFOREHAND and not _is_temporary(item) for item in path.iterdir()):
+        hint = "`fedmux resume` continues it, or " if (path / "experiment.toml").exists() else ""
+        raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
 
 
 def _read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, int], str]:

