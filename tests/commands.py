@@ -17,8 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,13 @@ def start(
 def fedmux(*arguments: object, cwd: Path, **conditions: Any) -> Ended:
     """`fedmux ARGUMENTS` in `cwd`, to its end."""
     return start(*arguments, cwd=cwd, **conditions).wait()
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
 
 
 def touch_number(text: str, *arguments: object, cwd: Path) -> int:

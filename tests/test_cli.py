@@ -18,7 +18,7 @@ import pytest
 import torch
 from scipy import stats
 
-from commands import fedmux, start, touch_number
+from commands import fedmux, start, touch_number, wait_until
 from conftest import files
 from fedmux.cli import main
 from fedmux.comparison import Comparison
@@ -486,8 +486,7 @@ def test_a_comparison_that_is_stopped_stops_its_runs_and_goes_on_later(here, num
     changes = ["--set", "rounds=200", "--set", "evaluation.every=100"]
     process = start("compare", "experiment.toml", *changes, "--parallel", "1", "-q", "-o", "c", cwd=here)
     metrics = here / "c/runs/random-seed-0/metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.01)
+    wait_until(lambda: metrics.exists() and metrics.stat().st_size)
     process.send(number)
     ended = process.wait()
     assert (ended.code, ended.out) == (130, "")

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable
 from functools import cache
@@ -24,7 +23,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from commands import Ended, Started, fedmux, small_experiment, start
+from commands import Ended, Started, fedmux, small_experiment, start, wait_until
 from fedmux import session
 from fedmux.experiment import Experiment
 from fedmux.fleet.division import longest_first, owned, owners
@@ -230,13 +229,6 @@ def resume(here: Path, workers: int) -> Started:
 def lines(here: Path) -> int:
     metrics = here / "run" / "metrics.jsonl"
     return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def members(process: Started) -> dict[int, str]:

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import time
 import tomllib
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 import fedmux as package
-from commands import fedmux, start
+from commands import fedmux, start, wait_until
 from fedmux import assembly, cli
 from fedmux.data.catalogue import SAMPLE
 from fedmux.data.png import decode_png
@@ -231,8 +230,8 @@ def test_a_preset_is_run_in_processes_is_stopped_and_goes_on_with_the_same_comma
     typed = ("reproduce", "group-fig3", "--quick", *changes, "-o", "r")
     process = start(*typed, cwd=tmp_path)
     run = tmp_path / "r/group-inconsistent-quick/runs/mmfl-group-seed-0"
-    while not ((run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_bytes().count(b"\n") > 2):
-        time.sleep(0.01)
+    metrics = run / "metrics.jsonl"
+    wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2)
     process.send(signal.SIGINT)
     ended = process.wait()
     assert (ended.code, ended.out) == (130, "")
@@ -241,11 +240,11 @@ def test_a_preset_is_run_in_processes_is_stopped_and_goes_on_with_the_same_comma
     )
     assert not (run / "summary.json").exists()
     assert not (tmp_path / "r/group-fig3-quick").exists()
-    done = (run / "metrics.jsonl").read_bytes()
+    done = metrics.read_bytes()
     begun = (run / "environment.json").read_bytes()
 
     ended = fedmux(*typed, cwd=tmp_path).done()
-    assert (run / "metrics.jsonl").read_bytes().startswith(done[: done.index(b"\n")])
+    assert metrics.read_bytes().startswith(done[: done.index(b"\n")])
     assert (run / "environment.json").read_bytes() == begun  # it went on, it did not begin again
     summary = json.loads((tmp_path / "r/group-fig3-quick/summary.json").read_text())
     assert summary["complete"]
