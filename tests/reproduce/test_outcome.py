@@ -233,7 +233,8 @@ def test_a_variance_is_that_of_the_last_evaluation_up_to_a_round():
     gaps = run([entry(0, 0.1, 0.1), {"round": 5, "tasks": {}}, entry(9, 0.2, 0.4), entry(12, 0.2, 0.8)])
     assert read("variance@10", gaps) == pytest.approx(0.01)
     assert read("variance@8", gaps) == 0
-    assert read("variance@60", gaps) == pytest.approx(0.09)
+    assert read("variance@12", gaps) == pytest.approx(0.09)
+    assert read("variance@60", gaps) is None  # it ended before
     assert read("variance", gaps) == pytest.approx(0.09)
     assert read("variance@mean", gaps) == pytest.approx((0 + 0.01 + 0.09) / 3)
     assert read("variance@3", run([entry(5, 0.1, 0.2)])) is None
@@ -258,10 +259,12 @@ def test_a_rand_index_is_that_of_the_grouping_in_force():
         {**entry(1, 0.1, 0.1), "allocation": {"rand_index": {"a": 0.2, "b": 0.3}}},
         entry(5, 0.1, 0.1),
         {**entry(6, 0.1, 0.1), "allocation": {"rand_index": {"a": 0.8}}},
+        entry(25, 0.1, 0.1),
     ]
     assert read("rand-index@5:b", run(grouped)) == 0.3
     assert read("rand-index@25:a", run(grouped)) == 0.8
     assert read("rand-index@25:b", run(grouped)) == 0.3
+    assert read("rand-index@26:a", run(grouped)) is None  # it ended before
     assert read("rand-index@0:a", run(grouped)) is None
     assert read("rand-index@5:c", run(grouped)) is None
     assert read("rand-index@5", run(grouped)) == 0.3  # of the task that it matches best

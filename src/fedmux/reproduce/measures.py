@@ -68,7 +68,7 @@ def _variance_at(run: History, _base: History | None, at: str) -> float | None:
     if at == "mean":
         values = [number(entry, "accuracy", "variance") for entry in run.metrics]
         return _over_rounds(np.mean, [value for value in values if value is not None])
-    found = [entry for entry in run.metrics if entry["round"] <= int(at) and "accuracy" in entry]
+    found = [entry for entry in _until(run, at) if "accuracy" in entry]
     return number(found[-1], "accuracy", "variance") if found else None
 
 
@@ -125,11 +125,15 @@ def _rand_index(run: History, _base: History | None, at: str) -> float | None:
     last, _, named = at.partition(":")
     grouped = [
         max(known)
-        for entry in run.metrics
-        if entry["round"] <= int(last)
-        and (known := _known(entry, "rand_index", [named] if named else run.tasks))
+        for entry in _until(run, last)
+        if (known := _known(entry, "rand_index", [named] if named else run.tasks))
     ]
     return grouped[-1] if grouped else None
+
+
+def _until(run: History, round: str) -> list[Entry]:
+    """Up to a round; none of a run that ended before it."""
+    return [entry for entry in run.metrics if entry["round"] <= int(round) <= run.last_round]
 
 
 def _known(entry: Entry, key: str, tasks: list[str]) -> list[float]:
