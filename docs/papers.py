@@ -5,6 +5,7 @@ figures, curves and pictures, no weights.
 """
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -55,11 +56,11 @@ def kept() -> dict[str, dict[str, Any]]:
 
 def page() -> str:
     results = kept()
-    absent = [preset for preset in all_presets() if preset.name not in results]
+    rest = [p for p in all_presets() if p.name not in results or results[p.name]["overrides"]]
     parts = [INTRODUCTION, overview(results), claims(results)]
     parts += [section(preset, results[preset.name]) for preset in all_presets() if preset.name in results]
-    if absent:
-        parts.append(not_run(absent))
+    if rest:
+        parts.append(not_whole(rest))
     return "\n".join(parts)
 
 
@@ -110,11 +111,16 @@ def section(preset: Preset, summary: dict[str, Any]) -> str:
     parts.append((folder / "table.md").read_text())
     parts += [
         f"![{preset.title}: {path.stem}](../papers/results/{preset.name}/{path.name})\n"
-        for path in sorted(folder.glob("*.png"), key=lambda path: (path.stem != "figures", path.stem))
+        for path in sorted(folder.glob("*.png"), key=_place)
     ]
     if (folder / "discussion.md").exists():
         parts.append((folder / "discussion.md").read_text())
     return "\n".join(parts)
+
+
+def _place(picture: Path) -> tuple[bool, str]:
+    """The figures first, then by name; 3 before 10."""
+    return picture.stem != "figures", re.sub(r"\d+", lambda found: found[0].zfill(6), picture.stem)
 
 
 def notes(preset: Preset) -> str:
@@ -145,13 +151,13 @@ def where(summary: dict[str, Any]) -> str:
     return "; ".join(told)
 
 
-def not_run(presets: list[Preset]) -> str:
+def not_whole(presets: list[Preset]) -> str:
     times = json.loads((RESULTS / "estimates.json").read_text())
     lines = [
-        "## Not run yet\n",
+        "## Not run in the papers' setting\n",
         times.pop("about") + "\n",
-        "| preset | what | runs | estimated |",
-        "|---|---|---|---|",
+        "| preset | what | runs | on one H200, estimated |",
+        "|---|---|--:|---|",
     ]
     order = list(times)
     for preset in sorted(presets, key=lambda preset: (*order, preset.name).index(preset.name)):

@@ -33,7 +33,8 @@ def _panel(
     rows: Rows, names: Sequence[str], what: str, percent: bool, sources: Sequence[str], labels: bool
 ) -> Chart:
     sources = [source for source in sources if any(row["source"] == source for row in rows)]
-    axis = alt.Axis(format=look.PERCENT if percent else look.PLAIN, tickCount=6, grid=True)
+    form = look.PERCENT if percent else look.PLAIN
+    axis = alt.Axis(format=form, tickCount=6, grid=True, labelFlush=False)
     base = alt.Chart(look.data(rows), width=WIDTH, height=alt.Step(22)).encode(
         y=alt.Y(
             "row:N",
@@ -43,7 +44,7 @@ def _panel(
             scale=alt.Scale(domain=list(names)),
         )
     )
-    form = ".1%" if percent else ".3~f"
+    exact = ".1%" if percent else ".3~f"
     colour: Any = look.series("source", "", sources, one=True, symbol="circle")
     rules = base.mark_rule(strokeWidth=2).encode(
         x=alt.X("low:Q", title=what, axis=axis, scale=alt.Scale(zero=False)), x2="high:Q", color=colour
@@ -59,7 +60,7 @@ def _panel(
         tooltip=[
             alt.Tooltip("row:N", title="method"),
             alt.Tooltip("source:N", title="whose"),
-            alt.Tooltip("value:Q", title=what, format=form),
+            alt.Tooltip("value:Q", title=what, format=exact),
         ],
     )
     return alt.layer(rules, points)
