@@ -156,7 +156,7 @@ def not_whole(presets: list[Preset]) -> str:
     lines = [
         "## Not run in the papers' setting\n",
         times.pop("about") + "\n",
-        "| preset | what | runs | on one H200, estimated |",
+        "| preset | what | runs | estimated |",
         "|---|---|--:|---|",
     ]
     order = list(times)

@@ -338,8 +338,10 @@ def test_a_folder_that_another_run_has_filled_meanwhile_is_refused(tmp_path, mon
         lock(folder)
 
     monkeypatch.setattr(RunFolder, "lock", late)
-    with pytest.raises(FedmuxError, match="exists and is not empty; `fedmux resume` continues it"):
+    with pytest.raises(FedmuxError, match="exists and is not empty; `fedmux resume` continues it") as told:
         RunFolder.create(tmp_path / "run", {})
+    lock(RunFolder(tmp_path / "run"))  # nobody holds it, whoever keeps the error
+    assert told.value
     assert (tmp_path / "run" / "experiment.toml").read_text() == "the other's"
 
 

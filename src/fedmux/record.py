@@ -83,10 +83,14 @@ class RunFolder:
             _refuse_what_is_filled(path)
             folder = cls(path)
             folder.lock()
-            _refuse_what_is_filled(path)  # another process may have filled it meanwhile
-            (path / "checkpoints").mkdir(exist_ok=True)
-            write_atomically(path / "environment.json", json.dumps(environment(), indent=1).encode())
-            write_atomically(path / "experiment.toml", tomli_w.dumps(table).encode())
+            try:
+                _refuse_what_is_filled(path)  # another process may have filled it meanwhile
+                (path / "checkpoints").mkdir(exist_ok=True)
+                write_atomically(path / "environment.json", json.dumps(environment(), indent=1).encode())
+                write_atomically(path / "experiment.toml", tomli_w.dumps(table).encode())
+            except BaseException:
+                folder.close()
+                raise
         except OSError as error:
             raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
         return folder

@@ -52,10 +52,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     federation = Federation(folder / "federation", nodes[:4])
     with federation:
         run = federation.run(watched, config(file, output, 4, DEADLINE))
-        wait_for((place / "training-1-0").exists, "client 1 trains", run)
-        federation.stop("node-1", signal.SIGKILL)
         wait_for((place / "training-3-0").exists, "client 3 trains", run)
         os.kill(int((place / "training-3-0").read_text()), signal.SIGKILL)
+        wait_for((place / "training-1-0").exists, "client 1 trains", run)
+        federation.stop("node-1", signal.SIGKILL)
         for name in ("hold-1-0", "hold-3-0"):
             (place / name).unlink()
         refused = restart(federation, 1, run)

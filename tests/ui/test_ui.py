@@ -20,6 +20,7 @@ from urllib.parse import quote
 import pytest
 
 import fedmux
+from commands import wait_until
 from conftest import table
 from fedmux.report.charts import CHARTS
 from fedmux.report.history import History
@@ -100,8 +101,7 @@ def folder(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[Site]:
     site = Site(folder)
-    while READING in site.get("/rows"):
-        time.sleep(0.1)
+    wait_until(lambda: READING not in site.get("/rows"))
     yield site
     site.stop()
 
