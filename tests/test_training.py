@@ -13,6 +13,7 @@ from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
 from fedmux.fleet.local import reference_update
 from fedmux.problems import validated
+from fedmux.record import Checkpoint, RunFolder
 from fedmux.summary import across_tasks, client_distribution
 
 
@@ -108,6 +109,29 @@ def test_evaluating_less_often_changes_nothing_about_training(tmp_path):
     seldom = fedmux.run(make(evaluation={"every": 3}, output={"checkpoint_every": 100}), tmp_path / "seldom")
     kept = ("allocation.bin", "models/a.safetensors", "models/b.safetensors")
     assert [files(often.path)[name] for name in kept] == [files(seldom.path)[name] for name in kept]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(2, [2, 4]), ("0.00001 s", [1, 2, 3, 4, 5]), ("1 h", [])])
+def test_checkpoints_by_rounds_or_by_the_clock(tmp_path, monkeypatch, every, expected):
+    """None at the end, when the models are there; then the others go."""
+    saved: list[int] = []
+    save = RunFolder.save
+
+    def saving(self: RunFolder, checkpoint: Checkpoint) -> None:
+        saved.append(checkpoint.rounds)
+        save(self, checkpoint)
+
+    monkeypatch.setattr(RunFolder, "save", saving)
+    run = fedmux.run(make(rounds=6, output={"checkpoint_every": every}), tmp_path / "run")
+    assert saved == expected
+    assert not (run.path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("every", [0, True, 1.5, "5", "0 min", "5 minutes", "-1 s", ""])
+def test_what_is_no_interval_between_checkpoints_is_refused(every):
+    expected = r'\[output\] checkpoint_every: .*rounds, at least 1, or a time: "90 s"'
+    with pytest.raises(fedmux.FedmuxError, match=expected):
+        make(output={"checkpoint_every": every})
 
 
 def test_the_global_generators_and_threads_of_the_caller_are_left_alone(tmp_path):

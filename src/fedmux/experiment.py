@@ -4,6 +4,7 @@ Unknown keys, wrong types and impossible values are refused before any work star
 description: `docs/experiment-file.md` is generated from them.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -279,11 +280,32 @@ class Execution(Settings):
     )
 
 
+def _seconds(text: str) -> float | None:
+    """What "90 s", "10 min" or "2 h" stands for; None if it is nothing of the kind."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text)
+    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]] if found else None
+
+
+def _check_interval(value: Any) -> Any:
+    if isinstance(value, str) and _seconds(value):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError('should be a whole number of rounds, at least 1, or a time: "90 s", "10 min", "2 h"')
+    return value
+
+
 class Output(Settings):
     """What is kept, and where."""
 
     folder: str | None = Field(None, description="run folder; default `runs/<name>-<time>`, or `-o`")
-    checkpoint_every: int = Field(5, ge=1, description="rounds between checkpoints; the last two are kept")
+    checkpoint_every: Annotated[int | str, BeforeValidator(_check_interval)] = Field(
+        5, description='rounds between checkpoints, or a time such as `"10 min"`; the last two are kept'
+    )
+
+    @property
+    def checkpoint_seconds(self) -> float | None:
+        """None: it is a number of rounds."""
+        return _seconds(self.checkpoint_every) if isinstance(self.checkpoint_every, str) else None
 
 
 def _method(value: Any) -> Any:

@@ -5,7 +5,7 @@
     population.npz       processors, data sizes and eligibility of every client, true clusters
     metrics.jsonl        one line for each round
     allocation.bin       one record for each job (dtype ALLOCATION)
-    checkpoints/         round-000012.safetensors: models and state; the last two
+    checkpoints/         round-000012.safetensors: models and state; the last two, none once it is complete
     models/              final weights of each task
     summary.json         final figures; its presence says that the run is complete
     clients.json         only with real clients: the number of each client's own id
@@ -23,6 +23,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -135,8 +136,7 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint atomically; keep the last two. The logs reach the disk before it does."""
-        for log in self._logs.values():
-            os.fsync(log.fileno())
+        self._sync_logs()
         lengths = {name: log.tell() for name, log in self._logs.items()}
         state = json.dumps(
             {
@@ -149,6 +149,7 @@ class RunFolder:
         tensors = {name: tensor.cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         data = save(tensors, {"fedmux": state, "digest": _digest(tensors, state)})
         path = self.path / "checkpoints" / f"round-{checkpoint.rounds:06d}.safetensors"
+        path.parent.mkdir(exist_ok=True)  # gone where a run was complete, and its summary is taken away
         write_atomically(path, data)
         present = self.checkpoints()
         newest = present.index(path)  # those of later rounds are damaged, or this one would not be written
@@ -190,11 +191,18 @@ class RunFolder:
         return hashlib.blake2b(table.encode(), digest_size=16).hexdigest()
 
     def finish(self, models: dict[str, dict[str, Tensor]], summary: dict[str, Any]) -> None:
+        """Write the final models, then the summary, which says that all is done; checkpoints then go."""
+        self._sync_logs()
         (self.path / "models").mkdir(exist_ok=True)
         for name, weights in models.items():
             data = save({key: value.contiguous() for key, value in weights.items()})
             write_atomically(self.path / "models" / f"{name}.safetensors", data)
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=1).encode())
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+
+    def _sync_logs(self) -> None:
+        for log in self._logs.values():
+            os.fsync(log.fileno())
 
 
 class Run:

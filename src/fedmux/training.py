@@ -66,6 +66,7 @@ class Training:
         self.aggregator.place = Place(self.scratch, device, team, self.fleet.owned)
         self.rounds = 0  # completed
         self.seconds = 0.0
+        self.saved = time.monotonic()  # when the last checkpoint was
         self.phases: dict[str, float] = {}
         self.stopped = False
         if record:
@@ -108,24 +109,25 @@ class Training:
         return None if table["rounds"] is None else Checkpoint(table["rounds"], tensors, table["state"])
 
     def loop(self, interrupted: Callable[[], bool]) -> None:
+        began = time.perf_counter() - self.seconds
         while self.rounds < self.experiment.rounds and not self.stopped:
-            began = time.perf_counter()
             self.phases = {}
             metrics, jobs = self._round()
             self._tell(metrics)
-            self.seconds += time.perf_counter() - began
-            metrics["seconds"] = self.seconds
+            metrics["seconds"] = self.seconds = time.perf_counter() - began  # with checkpoints and log
             self._record(metrics, jobs)
             stop = self.team.any(interrupted())
-            if stop or self.rounds % self.experiment.output.checkpoint_every == 0:
+            if self.rounds == self.experiment.rounds or self.stopped:
+                break
+            if stop or self._due():
                 self.save()
-            if stop and self.rounds < self.experiment.rounds:
+                self.saved = time.monotonic()
+            if stop:
                 where = self.record.path if self.record else "RUN"
                 raise Interrupted(
                     f"stopped after round {self.rounds} of {self.experiment.rounds}; "
                     f"`fedmux resume {where}` continues"
                 )
-        self.save()
         if self.record:
             self.record.finish(
                 {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
@@ -365,13 +367,20 @@ class Training:
         for task, model in zip(self.tasks, self.models):
             tensors[f"model.{task.name}.parameters"] = model.parameters.cpu()
             tensors[f"model.{task.name}.buffers"] = model.buffers.cpu()
-        outside = {"seconds": self.seconds, "stopped": self.stopped, "paused": sorted(self.paused)}
+        outside = {"seconds": self.seconds, "paused": sorted(self.paused)}
         self.record.save(Checkpoint(self.rounds, tensors, outside))
+
+    def _due(self) -> bool:
+        """Whether it is time for a checkpoint: by rounds, or by the first clock that says so."""
+        output = self.experiment.output
+        if output.checkpoint_seconds is None:
+            return self.rounds % int(output.checkpoint_every) == 0
+        return self.team.any(time.monotonic() - self.saved >= output.checkpoint_seconds)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         tensors = checkpoint.tensors
         self.rounds = checkpoint.rounds
-        self.seconds, self.stopped = checkpoint.state["seconds"], checkpoint.state["stopped"]
+        self.seconds = checkpoint.state["seconds"]
         self.paused = set(checkpoint.state["paused"])
         self.models = [
             Model(

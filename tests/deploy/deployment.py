@@ -98,6 +98,8 @@ def rounds_of(output: Path) -> int:
     """Rounds that a run has recorded and saved: those that it will not do again."""
     if not fedmux.Run.is_at(output):
         return -1
+    if fedmux.Run(output).finished:
+        return len(fedmux.Run(output).metrics) - 1
     saved = [int(path.stem.removeprefix("round-")) for path in output.glob("checkpoints/round-*.safetensors")]
     return min(len(fedmux.Run(output).metrics) - 1, max(saved, default=0))
 
