@@ -181,3 +181,20 @@ def test_restoring_nothing_is_a_fresh_store():
     people = population(4, 2)
     fresh.begin(round_state(people), zero_models(2, SIZE))
     assert not fresh.mean(0).any() and not fresh.weighted(0, np.ones(4)).any()
+
+
+@pytest.mark.cuda
+def test_rows_go_to_the_host_when_the_device_is_full_and_come_back_when_it_is_not(monkeypatch):
+    people = population(12, 1, 0)
+    kept, models = ClientStore("float32", "memory"), zero_models(1, SIZE)
+    kept.place = Place(device=torch.device("cuda", 0))
+    found = []
+    for free in (0, 2**30):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**30))
+        kept.begin(round_state(people), models)
+        if free == 0:
+            values = torch.arange(12.0 * SIZE, device="cuda").view(12, SIZE)
+            kept.put(0, np.arange(12), values, people.sizes[:, 0], kept.get(0, np.arange(12)))
+        found.append(kept.rows[0].device.type)
+        assert torch.equal(kept.get(0, np.arange(12)), values)
+    assert found == ["cpu", "cuda"]

@@ -7,7 +7,7 @@ their data only move R.
 
 With several processes each keeps the rows of its own clients and its own part of the sums; what is asked of
 the whole (`mean`, `weighted`, `state`) is added up over the team, by all processes in the same order. Rows in
-memory lie on the device where updates arrive while there is room, else with the host.
+memory lie on the device where updates arrive while there is room, else with the host until there is.
 """
 
 import os
@@ -45,6 +45,10 @@ class ClientStore:
         """Follow the population: pairs count with their present n, and only while they are available."""
         people = state.population
         self._fit(people.sizes.shape, models)
+        if self.storage == "memory" and self.place.device.type == "cuda":
+            for task, rows in enumerate(self.rows):
+                if rows.device.type == "cpu":  # there was no room; others may have left
+                    self.rows[task] = rows.to(self._device(rows.nbytes))
         wanted = np.where(people.available & (self.row >= 0), people.sizes, 0).astype(np.float64)
         self.total = np.where(people.available, people.sizes, 0).sum(0).astype(np.float64)
         refresh = state.round % REFRESH == REFRESH - 1

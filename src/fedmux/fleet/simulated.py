@@ -20,7 +20,7 @@ from fedmux.fleet import Failure, Scores, Stale
 from fedmux.fleet.division import longest_first, owned, point_cost
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.fleet.local import TightLoop, Trainer
-from fedmux.fleet.stacked import Stacked, obstacle
+from fedmux.fleet.stacked import Graphs, Stacked, obstacle
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream, generator
 from fedmux.tasks.task import Task
@@ -72,6 +72,7 @@ class SimulatedFleet:
         self.failures: list[Failure] = []  # simulated clients drop out without a reason
         self.seed = seed
         self.owned = owned(tasks, team.rank, team.size)
+        self.graphs: Graphs = {}
         self.trainers = [self._trainer(task, index, seed) for index, task in enumerate(self.tasks)]
         self.costs = np.ones(len(tasks))
         if team.size > 1 and not sticky:
@@ -85,7 +86,7 @@ class SimulatedFleet:
         if self.engine.stacks:
             reason = obstacle(task, self.engine)
             if reason is None:
-                return Stacked(task, index, seed, self.engine, self.notices.append)
+                return Stacked(task, index, seed, self.engine, self.notices.append, self.graphs)
             self.notices.append(f'task "{task.name}": clients train one by one, not stacked: {reason}')
         return TightLoop(task, index, seed, self.engine)
 

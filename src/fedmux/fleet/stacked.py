@@ -4,7 +4,8 @@ Clients are ordered by batch width and number of steps. Those of one width train
 fit the memory budget; inside a chunk the busiest stand first, so that those still at work are always a
 prefix, and a step only computes that prefix (rounded up to a few sizes). A batch that is short is filled up
 with points of weight 0: the loss is the mean over the true points exactly. On a GPU each (size, width) is
-one graph, captured when it is first needed and replayed from then on.
+one graph, captured when it is first needed and replayed from then on. The graphs of all tasks share one pool
+of memory: they run in turn, and what one leaves in it nobody reads.
 """
 
 import copy
@@ -34,11 +35,20 @@ DEVICE_BYTES = 12 * 2**30  # of a GPU's memory for one chunk's training; more is
 DEVICE_SHARE = 0.3  # and at most this part of what is free
 
 
+Graphs = dict[Hashable, torch.cuda.CUDAGraph]  # of all tasks of a fleet: by task, size and so on
+
+
 class Stacked:
     """Trains clients of one task together, on copies of the weights stacked along a first dimension."""
 
     def __init__(
-        self, task: Task, index: int, seed: int, engine: Engine, notice: Callable[[str], None] = print
+        self,
+        task: Task,
+        index: int,
+        seed: int,
+        engine: Engine,
+        notice: Callable[[str], None] = print,
+        graphs: Graphs | None = None,
     ) -> None:
         self.task, self.index, self.seed, self.engine, self.notice = task, index, seed, engine, notice
         self.names = list(task.layout.parameters)
@@ -49,7 +59,7 @@ class Stacked:
         self.velocity: list[Tensor] = []
         self.corrections: list[Tensor] = []
         self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width
-        self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self.graphs: Graphs = {} if graphs is None else graphs
         self.captures = engine.device.type == "cuda"
         self.gradients = vmap(grad(self._loss))
 
@@ -106,7 +116,7 @@ class Stacked:
         return None
 
     def _shrink(self, reason: str) -> None:
-        """Half the room; what was captured belongs to the old stack."""
+        """Half the room. Graphs of the old stack go, and those of other tasks, which hold the pool too."""
         room, self.most = self.room, self.room // 2
         if room <= 1:
             raise FedmuxError(
@@ -174,23 +184,23 @@ class Stacked:
 
     def _step(self, count: int, width: int, rule: LocalRule | None, corrected: bool) -> None:
         """One local step of the first `count` clients of the stack."""
-        key = (count, width, rule, corrected)
+        step = (count, width, rule, corrected)
+        key = (self.index, *step)
         if self.captures and key not in self.graphs:
-            self._capture(key)
+            self._capture(key, step)
         if self.captures:
             self.graphs[key].replay()
         else:
-            self._advance(*key)
+            self._advance(*step)
 
-    def _capture(self, key: tuple[int, int, LocalRule | None, bool]) -> None:
-        """A graph of one step. All share one pool of memory: they run in turn and leave nothing in it."""
+    def _capture(self, key: Hashable, step: tuple[int, int, LocalRule | None, bool]) -> None:
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
         collecting = gc.isenabled()
         gc.disable()  # an older graph that is thrown away in the middle would spoil this one
         try:
             with torch.cuda.graph(graph, pool=pool):
-                self._advance(*key)
+                self._advance(*step)
             self.graphs[key] = graph
         except torch.cuda.OutOfMemoryError:
             raise
