@@ -34,17 +34,19 @@ fedmux reproduce table1-3tasks --show                  # the table and pictures 
 fedmux reproduce table1-3tasks --quick                 # minutes on two cores, to see that it works
 fedmux reproduce group-fig3 --seeds 1 --set rounds=30  # fewer seeds, keys changed
 fedmux reproduce fair-exp1 --print                     # as an experiment file, for `run` and `compare`
+fedmux reproduce fig5 --add-to papers/results/fig5 --seeds 8   # three seeds more than there are
 ```
 
 How to read the tables: final accuracy is the mean over the last ten rounds; ± is one standard deviation over
 seeds (the papers do not say over what theirs is). A claim **holds** if the 95 % confidence interval of the
 difference, paired by seed, lies on its side, **does not hold** if it lies on the other, and is **not clear**
 otherwise; it is **not known** if nothing was run for it. Claims are the papers', but for those "after as many
-uploads", which are ours; where a paper gives words and no number, the margin is ours too (the presets have
-it). `papers/results/NAME` has the final accuracy of each run and task (`summary.json`), and accuracy,
-loss and costs of every round (`curves.csv.gz`). Learning rates and batch sizes that a paper leaves open are
-the same for all methods: chosen on `random` alone where a preset says so, otherwise those that all presets
-start from. Minutes are those on the clock while any of the runs was at work, of which several went at a time.
+uploads" and those of the ablations, which are ours; where a paper gives words and no number, the margin is
+ours too (the presets have it). `papers/results/NAME` has the final accuracy of each run and task
+(`summary.json`), and accuracy, loss and costs of every round (`curves.csv.gz`); `--add-to` goes on from
+these, on any machine. Learning rates and batch sizes that a paper leaves open are the same for all methods:
+chosen on `random` alone where a preset says so, otherwise those that all presets start from. Minutes are
+those on the clock while any of the runs was at work, of which several went at a time.
 """
 
 
@@ -75,7 +77,8 @@ def overview(results: dict[str, dict[str, Any]]) -> str:
             lines.append(f"| {preset.name} | {preset.paper} | 0 | not run | | |")
             continue
         made = [where for where in summary["made"].values() if where]
-        done, missing = sum(where["runs"] for where in made), len(summary["missing"])
+        done = len(runs_in(RESULTS / preset.name / "summary.json"))
+        missing = len(summary["missing"])
         runs = f"{done} of {done + missing}" if missing else str(done or "")
         smaller = ", ".join(f"`{override}`" for override in summary["overrides"])
         minutes = f"{sum(where['clock'] for where in made) / 60:.0f}" if made else ""
@@ -139,7 +142,7 @@ def command(preset: Preset, summary: dict[str, Any]) -> str:
 
 
 def where(summary: dict[str, Any]) -> str:
-    told = []
+    told = [f"{runs} runs of {preset}" for preset, runs in summary.get("beside", {}).items()]
     for machine, made in summary["made"].items():
         told.append(machine)
         if made:
@@ -175,14 +178,21 @@ def keep(source: Path) -> None:
     pictures = list(source.glob("*.png"))
     for old in folder.glob("*.png") if pictures else ():
         old.unlink()
-    known = preset.runs and all(
-        method in preset.source.table()["compare"]["methods"] for method in preset.methods
-    )
+    others = RESULTS / preset.source.name / "summary.json"
+    known = bool(preset.runs) and others.exists() and runs_in(source / "summary.json") <= runs_in(others)
     for name in KEPT:
-        if (source / name).exists() and not (known and name == "curves.csv.gz"):  # they are there already
+        if known and name == "curves.csv.gz":  # they are there already
+            (folder / name).unlink(missing_ok=True)
+        elif (source / name).exists():
             shutil.copy(source / name, folder)
     for picture in pictures:
         (folder / picture.name).write_bytes(packed(picture))
+
+
+def runs_in(summary: Path) -> set[tuple[Any, ...]]:
+    """The runs that a summary has."""
+    rows = json.loads(summary.read_text())["rows"]
+    return {(row.get("variant"), row["method"], row["seed"]) for row in rows}
 
 
 def main(arguments: list[str]) -> None:

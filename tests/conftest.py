@@ -11,6 +11,7 @@ from hypothesis import settings
 from fedmux.allocation.plan import Budget, RoundState, Signals
 from fedmux.population import Population
 
+pytest_plugins = ["small_presets"]
 torch.set_num_threads(1)
 settings.register_profile("fedmux", deadline=None)  # a deadline would be a test of the machine's load
 settings.load_profile("fedmux")

@@ -73,8 +73,14 @@ def pixels() -> Any:
 
 
 def test_curves_of_runs_that_another_preset_keeps_are_not_kept_twice(papers, tmp_path):
-    papers.keep(reproduced(tmp_path / "reproduced/fig3", "first"))
+    source = reproduced(tmp_path / "results/table1-3tasks", "first")
+    fig3 = reproduced(tmp_path / "reproduced/fig3", "first")
+    papers.keep(fig3)
     assert {path.name for path in (tmp_path / "results/fig3").iterdir()} == {"summary.json", "table.md"}
+
+    (source / "summary.json").write_text(json.dumps(summary("table1-3tasks", ["random"], 1)))
+    papers.keep(fig3)  # its run is not among those
+    assert (tmp_path / "results/fig3/curves.csv.gz").read_bytes() == b"first"
 
 
 def test_a_folder_without_a_summary_is_refused(papers, tmp_path):
@@ -125,7 +131,7 @@ def test_the_page_says_how_much_of_each_was_run_and_in_which_setting(papers, tmp
     (folder / "summary.json").write_text(json.dumps(told))
     papers.main([])
     rows = (tmp_path / "papers.md").read_text().splitlines()
-    assert "| [fair-exp1](#fair-exp1) | [P2] Exp. 1 | 6 of 7 | `rounds=9` | A GPU | 2 |" in rows
+    assert "| [fair-exp1](#fair-exp1) | [P2] Exp. 1 | 2 of 3 | `rounds=9` | A GPU | 2 |" in rows
     assert "| fair-exp2 | [P2] Exp. 2 | 0 | not run | | |" in rows
     rest = rows[rows.index("## Not run in the papers' setting") :]
     assert {name for name in names() if any(row.startswith(f"| `{name}` |") for row in rest)} == {

@@ -6,17 +6,16 @@ the rest as workers; a GPU takes several runs at once, which fill each other's g
 
     DIR/comparison.toml            what is compared
     DIR/experiments/<cell>.toml    one experiment for each cell
-    DIR/runs/<cell>/               its run folder, without checkpoints once it is finished
+    DIR/runs/<cell>/               its run folder
     DIR/results.json               the table
 """
 
 import itertools
 import json
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from fedmux.record import Run, write_atomically
 from fedmux.workers import cores
 
 RUNS_A_GPU = 4
+Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells that are not asked for, being done elsewhere
 
 
 class Comparison:
@@ -45,9 +45,9 @@ class Comparison:
         self.references = design.references(self.cells)
 
     @classmethod
-    def create(cls, path: Path, design: Design) -> "Comparison":
+    def create(cls, path: Path, design: Design, but: Elsewhere = ()) -> "Comparison":
         """In a new folder, or in that of a comparison of the same experiment, which gains what is new."""
-        plan, asked = path / "comparison.toml", design.cells()
+        plan, asked = path / "comparison.toml", _without(but, design)
         try:
             held = cls._held(path, design)
             comparison = cls(path, held, asked)
@@ -63,10 +63,10 @@ class Comparison:
         return comparison
 
     @classmethod
-    def look(cls, path: Path, design: Design) -> "Comparison":
+    def look(cls, path: Path, design: Design, but: Elsewhere = ()) -> "Comparison":
         """A part of what a folder holds, or may come to hold, to look at: nothing is written."""
         cls._held(path, design)
-        return cls(path, design)
+        return cls(path, design, _without(but, design))
 
     @staticmethod
     def _held(path: Path, design: Design) -> Design:
@@ -82,14 +82,14 @@ class Comparison:
         return cls(path, Design.read(path))
 
     def folder(self, cell: Cell) -> Path:
-        return self.path / "runs" / cell.name
+        return folder(self.path, cell)
 
     def finished(self, cell: Cell) -> bool:
-        return (self.folder(cell) / "summary.json").exists()
+        return finished(self.path, cell)
 
     def run(self, parallel: int, progress: Callable[[list[Cell]], None]) -> list[str]:
         """Run what is not done, `parallel` at a time (0: as the machine allows); a line for each failure."""
-        waiting = [cell for cell in self.asked if not self._tidied(cell)]
+        waiting = [cell for cell in self.asked if not self.finished(cell)]
         parallel, options = self._share_out(parallel, len(waiting))
         working: dict[subprocess.Popen[bytes], Cell] = {}
         failures: list[str] = []
@@ -102,7 +102,6 @@ class Comparison:
                 time.sleep(0.2)
                 for process in [p for p in working if p.poll() is not None]:
                     cell = working.pop(process)
-                    self._tidied(cell)
                     if process.returncode:
                         reason = self.last_words(cell) or f"ended with {process.returncode}"
                         failures.append(f"{cell.name}: {reason}")
@@ -120,12 +119,6 @@ class Comparison:
         log = self.path / "runs" / f"{cell.name}.log"
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         return lines[-1].removeprefix("fedmux: ") if lines and not self.finished(cell) else ""
-
-    def _tidied(self, cell: Cell) -> bool:
-        """Whether it is finished; then without checkpoints, which may take gigabytes."""
-        if self.finished(cell):
-            shutil.rmtree(self.folder(cell) / "checkpoints", ignore_errors=True)
-        return self.finished(cell)
 
     def _share_out(self, parallel: int, runs: int) -> tuple[int, Iterator[list[str]]]:
         """How many runs at a time, and options for each run as it starts."""
@@ -179,6 +172,18 @@ class Comparison:
                 rows.append({**head, **_row(runs, by_label[against])})
         write_atomically(self.path / "results.json", json.dumps(rows, indent=1).encode())
         return rows
+
+
+def folder(path: Path, cell: Cell) -> Path:
+    return path / "runs" / cell.name
+
+
+def finished(path: Path, cell: Cell) -> bool:
+    return (folder(path, cell) / "summary.json").exists()
+
+
+def _without(elsewhere: Elsewhere, design: Design) -> list[Cell]:
+    return [cell for cell in design.cells() if (cell.label, cell.seed) not in elsewhere]
 
 
 def _row(runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) -> dict[str, Any]:

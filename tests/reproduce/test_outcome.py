@@ -28,7 +28,7 @@ from fedmux.recruitment import (
 from fedmux.report.charts import beside, groups, plane, save, spec
 from fedmux.report.history import FINISHED, History
 from fedmux.reproduce import files
-from fedmux.reproduce.ablations import FedVarpOneJob, LossOverPoints
+from fedmux.reproduce.ablations import FedVarpOneJob, LossToPowers
 from fedmux.reproduce.auctions import auctioned, auctions, means
 from fedmux.reproduce.files import heads, judgement, lines, markdown
 from fedmux.reproduce.measures import MEASURES, parse, title
@@ -552,12 +552,16 @@ def test_auctions_are_judged_at_the_budgets_that_have_figures():
 PEOPLE = population(clients=40, tasks=3)
 
 
-def test_loss_over_points_divides_the_score_of_lvr_by_the_points():
-    state = round_state(PEOPLE)
-    scores = [method.allocator().score(state, state.signals) for method in (LossOverPoints(), Lvr())]
-    there = PEOPLE.available
-    assert scores[0][there] == pytest.approx(scores[1][there] / PEOPLE.sizes[there])
-    assert LossOverPoints.signal == Lvr.signal == "loss"
+@pytest.mark.parametrize(("loss", "points"), [(1.0, 0.0), (1.0, -1.0), (0.5, 0.25)])
+def test_the_score_of_lvr_takes_loss_and_points_to_powers(loss, points):
+    state, there = round_state(PEOPLE), PEOPLE.available
+    methods = (LossToPowers(loss=loss, points=points), Lvr())
+    changed, plain = (method.allocator().score(state, state.signals)[there] for method in methods)
+    weight = (PEOPLE.shares / np.maximum(PEOPLE.capacity, 1)[:, None])[there]
+    losses, sizes = state.signals.losses[there], PEOPLE.sizes[there].astype(float)
+    assert changed == pytest.approx(weight * losses**loss * sizes**points)
+    assert plain == pytest.approx(weight * losses)
+    assert LossToPowers.signal == Lvr.signal == "loss"
 
 
 def test_the_ablation_of_one_job_draws_clients_and_the_method_itself_processors():

@@ -25,6 +25,10 @@ def reproduce(
     ] = FOLDER,
     device: Device = None,
     overrides: Overrides = None,
+    add_to: Annotated[
+        Path | None,
+        typer.Option(help="Results to add to, such as papers/results/NAME: only runs they lack are trained."),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Only what is done; train nothing.")] = False,
     as_file: Annotated[
         bool, typer.Option("--print", help="Print it as an experiment file; run nothing.")
@@ -43,7 +47,7 @@ def reproduce(
     from fedmux.reproduce.preset import find, names
 
     if name == "all":
-        if methods or overrides or show or as_file or as_json:
+        if methods or overrides or add_to or show or as_file or as_json:
             raise FedmuxError("all: goes with --seeds, --quick, --parallel, --device, -o and -q")
         problems = []
         for one in names():
@@ -56,22 +60,24 @@ def reproduce(
         return
     preset = find(name)
     if preset.auction is not None:
-        if overrides or show or as_file or methods:
+        if overrides or add_to or show or as_file or methods:
             raise FedmuxError(f"{name} trains nothing: of the options --seeds, --quick and -o have a meaning")
         _auctions(preset, seeds, quick, output, quiet, as_json)
         return
     from fedmux.reproduce.reproduction import Choice, Reproduction
 
     labels = [label.strip() for label in methods.split(",") if label.strip()]
-    choice = Choice(seeds, quick, labels, overrides or [], device)
+    choice = Choice(seeds, quick, labels, overrides or [], device, add_to)
     if as_file:
+        if add_to:
+            raise FedmuxError("--print shows a preset, nothing that is added to: leave --add-to out")
         _print(preset, choice)
         return
     work = Reproduction.prepare(preset, output, choice, train=not show)
     if not quiet and not as_json:
         notice(_heading(preset))
     failures: list[str] = []
-    for part in [] if show else work.parts:
+    for part in [] if show else [part for part in work.parts if part.comparison.asked]:
         if part.variant and not quiet and not as_json:
             notice(f"{preset.name}: {part.variant}")
         hint = f"`fedmux reproduce {name}` with the same options continues"
@@ -79,7 +85,7 @@ def reproduce(
     also = {"quick": work.changes, "overrides": work.overrides}
     if missing := [run for part in work.parts for run in part.missing()]:
         notice(f"not there: {', '.join(missing[:5])}{f' and {len(missing) - 5} more' * (len(missing) > 5)}")
-    _finish(work.outcome(), work.parts, work.folder, also, quiet, as_json)
+    _finish(work.outcome(), work.parts, work.folder, also, quiet, as_json, work.kept)
     if failures:
         raise FedmuxError("\n".join(failures))
 
@@ -139,12 +145,18 @@ def _auctions(preset: Any, seeds: int | None, quick: bool, root: Path, quiet: bo
 
 
 def _finish(
-    outcome: Any, parts: list[Any], folder: Path, also: dict[str, Any], quiet: bool, as_json: bool
+    outcome: Any,
+    parts: list[Any],
+    folder: Path,
+    also: dict[str, Any],
+    quiet: bool,
+    as_json: bool,
+    kept: Any = None,
 ) -> None:
     """Files in the folder; then the tables, or the summary as JSON."""
     from fedmux.reproduce import files
 
-    told = files.write(folder, outcome, parts, also)
+    told = files.write(folder, outcome, parts, also, kept and kept.summary)
     if as_json:
         typer.echo((folder / "summary.json").read_text())
         return
@@ -166,6 +178,8 @@ def _finish(
         output.print(simple_table(files.JUDGED, [files.judgement(one) for one in outcome.verdicts], "claims"))
     if also["quick"]:
         typer.echo(f"--quick, so the figures mean nothing: {'; '.join(also['quick'])}")
+    if kept:
+        kept.copy_pictures(folder)
     write_pictures(folder, outcome, parts)
     done = [part.comparison.folder(cell) for part in parts for cell in part.comparison.asked]
     if runs := find([folder for folder in done if folder.exists()]):

@@ -1,9 +1,13 @@
-"""Methods as some published code has them rather than as the papers do: to see what moves a figure.
+"""Methods changed in one place, as some published code has them or to try a reason: what moves a figure.
 
 None of them is registered; a preset or an experiment names them as `fedmux.reproduce.ablations:CLASS`.
 """
 
+from dataclasses import replace
 from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
 
 from fedmux.allocation import Allocator
 from fedmux.allocation.plan import RoundState, Signals
@@ -14,20 +18,33 @@ from fedmux.methods.variance_reduced import Lvr
 from fedmux.population import Floats
 
 
-class _LossOverPoints(VarianceReduced):
+class _LossToPowers(VarianceReduced):
+    def __init__(self, options: ScoreOptions, loss: float, points: float) -> None:
+        super().__init__("loss", options)
+        self.powers = loss, points
+
     def score(self, state: RoundState, signals: Signals) -> Floats:
-        """d |f| / (B n): the mean loss divided by the number of points a second time."""
-        return super().score(state, signals) / state.population.sizes.clip(min=1)
+        """d |f|^a n^b / B."""
+        assert signals.losses is not None
+        loss, points = self.powers
+        changed = replace(signals, losses=np.abs(signals.losses) ** loss)
+        return super().score(state, changed) * state.population.sizes.clip(min=1) ** points
 
 
-class LossOverPoints(Lvr):
-    """MMFL-LVR whose scores divide a client's mean loss by its points once more."""
+class LossToPowers(Lvr):
+    """MMFL-LVR whose scores take a client's mean loss and number of points to other powers.
 
-    name: ClassVar[str] = "lvr-loss-over-points"
+    Published code divides by the points once more: n^-1. Norms of updates, which GVR takes, grow with the
+    points, that is with local steps, and less than in proportion to the loss: `benchmarks/scores.py`.
+    """
+
+    name: ClassVar[str] = "lvr-loss-to-powers"
+    loss: float = Field(1.0, description="power of the mean loss")
+    points: float = Field(0.0, description="power of the number of points")
 
     def allocator(self) -> Allocator:
         options = ScoreOptions(self.floor, self.mixing, self.normalise, self.report_share, draws=self.draws)
-        return _LossOverPoints(self.signal, options)
+        return _LossToPowers(options, self.loss, self.points)
 
 
 class FedVarpOneJob(FedVarp):

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from fedmux.record import environment, write_atomically
 from fedmux.report.history import History, number
 from fedmux.reproduce.measures import parse, title
-from fedmux.reproduce.outcome import Outcome, Part, Value, Verdict
+from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
 from fedmux.reproduce.preset import Figure
 
 COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
@@ -91,17 +92,27 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*made, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def summary(outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> dict[str, Any]:
-    """Everything that a reader of the figures needs to know of them."""
-    runs = _all_runs(parts)
-    absent = {name: said for part in parts for name, said in part.missing().items()}
+def summary(
+    outcome: Outcome, parts: Sequence[Part], also: dict[str, Any], kept: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything that a reader of the figures needs to know of them; `kept`: that of the runs of before."""
+    runs, before = _all_runs(parts), kept or {"made": {}, "missing": {}}
+    beside = Counter(before.get("beside", {}))  # runs that were made for another preset
+    beside += Counter(run.preset for _, _, run in runs if isinstance(run, KeptRun) and run.preset)
+    absent = {
+        name: said or before["missing"].get(name, "")
+        for part in parts
+        for name, said in part.missing().items()
+    }
+    made = _together(before["made"], _made([run for _, _, run in runs]))
     return {
         "preset": outcome.preset.name,
         "paper": outcome.preset.paper,
         "complete": not absent,
         "missing": absent,
         **also,
-        "made": _made([run for _, _, run in runs]) if parts else {_machine(environment()): {}},
+        "made": made if parts else {_machine(environment()): {}},
+        **({"beside": dict(beside)} if beside else {}),
         "rows": [
             {
                 **({"variant": part.variant} if part.variant else {}),
@@ -154,6 +165,22 @@ def _made(runs: Sequence[History]) -> dict[str, Any]:
     return places
 
 
+def _together(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Of two lots of runs, made one after the other."""
+    both = {**old, **new}
+    for machine in old.keys() & new.keys():
+        a, b = old[machine], new[machine]
+        both[machine] = {
+            **b,
+            "from": min(a["from"], b["from"]),
+            "to": max(a["to"], b["to"]),
+            "torch": ", ".join(sorted({*a["torch"].split(", "), b["torch"]})),
+            "commits": sorted({*a["commits"], *b["commits"]}),
+            **{key: round(a[key] + b[key], 1) for key in ("runs", "seconds", "clock")},
+        }
+    return both
+
+
 def _covered(intervals: Sequence[tuple[float, float]]) -> float:
     """Length of their union."""
     length, reached = 0.0, -math.inf
@@ -184,12 +211,18 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def write(folder: Path, outcome: Outcome, parts: Sequence[Part], also: dict[str, Any]) -> dict[str, Any]:
+def write(
+    folder: Path,
+    outcome: Outcome,
+    parts: Sequence[Part],
+    also: dict[str, Any],
+    kept: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """Into the folder; the summary also comes back."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = summary(outcome, parts, also)
-    write_atomically(folder / "summary.json", json.dumps(told, indent=1).encode())
-    write_atomically(folder / "table.md", markdown(outcome).encode())
-    if parts:
+    told = summary(outcome, parts, also, kept)
+    if parts:  # first: lines of runs that the summary does not know do no harm
         write_atomically(folder / "curves.csv.gz", curves(parts))
+    write_atomically(folder / "table.md", markdown(outcome).encode())
+    write_atomically(folder / "summary.json", json.dumps(told, indent=1).encode())
     return told

@@ -19,6 +19,7 @@ class Measure:
     title: str
     form: str  # percent, plain or bytes
     read: Read
+    from_curves: bool = True  # final accuracies and the columns of curves.csv.gz suffice
 
     def text(self, value: float, spread: float | None = None) -> str:
         """A number for a table, with as many digits as it needs, and its deviation."""
@@ -162,13 +163,15 @@ MEASURES: dict[str, Measure] = {
     "step-size": Measure("step size", "plain", _step_size(np.mean)),
     "step-size-deviation": Measure("its deviation over rounds", "plain", _step_size(np.std)),
     "uploads": Measure("uploads", "plain", _per_round("uploads")),
-    "upload-bytes": Measure("upload", "bytes", _per_round("upload_bytes")),
+    "upload-bytes": Measure("upload", "bytes", _per_round("upload_bytes"), from_curves=False),
     "steps": Measure("gradient steps", "plain", _per_round("gradient_steps")),
     "passes": Measure("forward passes", "plain", _per_round("forward_passes")),
-    "memory": Measure("server's extra state", "bytes", _summary("server_bytes")),
-    "rand-index": Measure("Rand index", "plain", _rand_index),
-    "take-up-minimum": Measure("smallest take-up", "plain", _take_up(min)),
-    "take-up-difference": Measure("difference of take-up", "plain", _take_up(lambda t: max(t) - min(t))),
+    "memory": Measure("server's extra state", "bytes", _summary("server_bytes"), from_curves=False),
+    "rand-index": Measure("Rand index", "plain", _rand_index, from_curves=False),
+    "take-up-minimum": Measure("smallest take-up", "plain", _take_up(min), from_curves=False),
+    "take-up-difference": Measure(
+        "difference of take-up", "plain", _take_up(lambda t: max(t) - min(t)), from_curves=False
+    ),
 }
 COSTS = ("uploads", "upload-bytes", "steps", "passes")
 

@@ -9,12 +9,27 @@ from typing import Any
 import numpy as np
 
 from fedmux.comparison import Comparison, paired_difference
-from fedmux.design import Design
+from fedmux.design import Cell, Design
 from fedmux.report.history import History
 from fedmux.reproduce.measures import parse
 from fedmux.reproduce.preset import Claim, Figure, Preset
 
 HOLDS, FAILS, OPEN, UNKNOWN = "holds", "does not hold", "not clear", "not known"
+
+
+ANEW = ("relative", "relative-minimum")  # set against another run, which may be a new one
+
+
+@dataclass(eq=False)
+class KeptRun(History):
+    """A run of which measures and curves are left, no folder."""
+
+    measures: dict[str, float | None] = field(default_factory=dict, repr=False)
+    preset: str = ""  # for which it was made
+
+
+def row_name(label: str, variant: str | None) -> str:
+    return f"{label}, {variant}" if variant else label
 
 
 @dataclass(frozen=True)
@@ -24,23 +39,31 @@ class Part:
     variant: str | None
     comparison: Comparison
     design: Design  # of the preset, which may be a part of what the folder holds
+    kept: dict[tuple[str, int], KeptRun] = field(default_factory=dict)  # by label and seed; not in the folder
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Those that the folder is to hold, and those that are kept."""
+        return self.design.cells()
 
     def row(self, label: str) -> str:
-        return label if self.variant is None else f"{label}, {self.variant}"
+        return row_name(label, self.variant)
 
     @cached_property
     def runs(self) -> dict[str, dict[int, History]]:
         """Finished runs by label and seed; every label, also one without any."""
         found: dict[str, dict[int, History]] = {}
-        for cell in self.comparison.asked:
+        for cell in self.cells:
             group = found.setdefault(cell.label, {})
-            if self.comparison.finished(cell):
+            if kept := self.kept.get((cell.label, cell.seed)):
+                group[cell.seed] = kept
+            elif self.comparison.finished(cell):
                 group[cell.seed] = History.read(self.comparison.folder(cell))
         return found
 
     def missing(self) -> dict[str, str]:
         """Runs that are not finished, with what they said last."""
-        absent = [cell for cell in self.comparison.asked if not self.comparison.finished(cell)]
+        absent = [cell for cell in self.cells if cell.seed not in self.runs[cell.label]]
         return {self.row(cell.name): self.comparison.last_words(cell) for cell in absent}
 
 
@@ -107,8 +130,8 @@ def outcome(preset: Preset, parts: Sequence[Part]) -> Outcome:
     """From the runs that are finished."""
     rows: dict[str, dict[str, Value]] = {}
     for part in parts:
-        runs, references = part.runs, part.design.references(part.comparison.asked)
-        asked = Counter(cell.label for cell in part.comparison.asked)
+        runs, references = part.runs, part.design.references(part.cells)
+        asked = Counter(cell.label for cell in part.cells)
         for label, group in runs.items():
             base, row = runs[references[label]], part.row(label)
             rows[row] = {key: _value(preset, key, row, group, base, asked[label]) for key in preset.read}
@@ -123,11 +146,17 @@ def judged(preset: Preset, rows: dict[str, dict[str, Value]]) -> Outcome:
 def _value(
     preset: Preset, key: str, row: str, runs: dict[int, History], base: dict[int, History], asked: int
 ) -> Value:
-    measure, argument = parse(key)
-    found = {seed: measure.read(run, base.get(seed), argument) for seed, run in runs.items()}
+    found = {seed: _read(key, run, base.get(seed)) for seed, run in runs.items()}
     known = {seed: value for seed, value in found.items() if value is not None}
     paper = preset.figures.get(key, {}).get(row)
     return Value(known, paper, len(runs), asked)
+
+
+def _read(key: str, run: History, base: History | None) -> float | None:
+    measure, argument = parse(key)
+    if isinstance(run, KeptRun) and key not in ANEW and (key in run.measures or not measure.from_curves):
+        return run.measures.get(key)
+    return measure.read(run, base, argument)
 
 
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:

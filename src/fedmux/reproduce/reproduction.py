@@ -3,23 +3,28 @@
     ROOT/<preset>/comparison.toml, runs/     the runs; with variants in ROOT/<preset>/<variant>/
     ROOT/<preset>/summary.json               every final accuracy, the table, the claims, where it was made
     ROOT/<preset>/curves.csv.gz              each task over the rounds, for all runs
-    ROOT/<preset>/table.md, *.png            what a page shows; report.html has every chart
+    ROOT/<preset>/table.md, *.png            what a page shows; report.html has every chart of runs/
+
+`--add-to` goes on from what such a folder has, of which runs/ may be gone.
 
 `--quick` has folders of its own, `ROOT/<preset>-quick`. A preset that is drawn from another's runs finds them
 in that one's folder.
 """
 
 import copy
-from collections.abc import Sequence
+import functools
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedmux.comparison import Comparison
-from fedmux.design import Design, label_of
+from fedmux.comparison import Comparison, Elsewhere, finished
+from fedmux.design import Cell, Design, label_of
 from fedmux.errors import FedmuxError
 from fedmux.problems import put
-from fedmux.reproduce.outcome import Outcome, Part, outcome
+from fedmux.reproduce.kept import Kept
+from fedmux.reproduce.outcome import Outcome, Part, outcome, row_name
 from fedmux.reproduce.preset import Preset, Variant
 from fedmux.reproduce.quick import missing, smaller
 
@@ -33,6 +38,7 @@ class Choice:
     methods: Sequence[str] = ()  # labels; none: all
     overrides: Sequence[str] = ()  # key=value
     device: str | None = None
+    add_to: Path | None = None  # results that there are already
 
 
 @dataclass(frozen=True)
@@ -42,33 +48,93 @@ class Reproduction:
     parts: list[Part]
     changes: list[str]  # what is smaller than in the paper
     overrides: list[str]  # what the user changed
+    kept: Kept | None = None
 
     @classmethod
     def prepare(cls, preset: Preset, root: Path, choice: Choice, train: bool = True) -> "Reproduction":
         """Validate everything and write the plans; FedmuxError says what is missing before work starts.
 
-        Without `train` only what is there is looked at, and nothing is written.
+        Without `train` only what is there is looked at; plans are written where results are added to.
         """
-        planned, changes = designs(preset, choice)
-        absent = sorted({name for _, design in planned for name in missing(design.table)})
-        if train and absent:
-            getting = "; ".join(f"fedmux data get {name}" for name in absent)
-            raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
+        kept = Kept.read(choice.add_to, preset) if choice.add_to else None
+        planned, changes = designs(preset, _with(kept, choice, preset) if kept else choice)
+        if kept:
+            kept.check(changes, planned[0][1].table["rounds"])
         suffix = "-quick" if choice.quick else ""
-        runs = root / (preset.source.name + suffix)
-        if not train and not runs.exists():
+        folder, runs = (root / (name + suffix) for name in (preset.name, preset.source.name))
+        if not train and not runs.exists() and not kept:
             raise FedmuxError(f"{runs}: there is nothing yet; without --show it is trained")
-        places = [
-            (variant.name if variant else None, runs / _folder(variant), design)
-            for variant, design in planned
-        ]
-        parts = [Part(name, Comparison.look(place, design), design) for name, place, design in places]
-        if train:  # only now, when all of it can be
-            parts = [Part(name, Comparison.create(place, design), design) for name, place, design in places]
-        return cls(preset, root / (preset.name + suffix), parts, changes, list(choice.overrides))
+        make = functools.partial(_part, choice=choice, kept=kept)
+        places = [(variant, runs / _folder(variant), design) for variant, design in planned]
+        parts = [make(Comparison.look, *place) for place in places]
+        absent = {name for part in parts if part.comparison.asked for name in missing(part.design.table)}
+        if train and absent:
+            getting = "; ".join(f"fedmux data get {name}" for name in sorted(absent))
+            raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
+        _check_nothing_is_lost(folder, parts, train)
+        if train or kept:  # only now, when all of it can be
+            parts = [make(Comparison.create, *place) for place in places]
+        overrides = kept.summary["overrides"] if kept else list(choice.overrides)
+        return cls(preset, folder, parts, changes, overrides, kept)
 
     def outcome(self) -> Outcome:
         return outcome(self.preset, self.parts)
+
+
+def _part(
+    create: Callable[[Path, Design, Elsewhere], Comparison],
+    variant: Variant | None,
+    place: Path,
+    design: Design,
+    choice: Choice,
+    kept: Kept | None,
+) -> Part:
+    """A variant's comparison; of what is kept, and of what was not asked for, nothing is to be trained."""
+    name = variant.name if variant else None
+    if kept is None:
+        return Part(name, create(place, design, ()), design)
+    cells = {(cell.label, cell.seed): cell for cell in design.cells()}
+    there = {
+        key: run
+        for key, run in kept.of(name).items()
+        if key in cells and not (run.preset and finished(place, cells[key]))  # rather that of the folder
+    }
+    labels, seeds = {*choice.methods, design.baseline}, choice.seeds or len(design.seeds)
+    others = {key for key in cells if (choice.methods and key[0] not in labels) or key[1] >= seeds}
+    return Part(name, create(place, design, there.keys() | others), design, there)
+
+
+def _with(kept: Kept, choice: Choice, preset: Preset) -> Choice:
+    """What is kept, and what is asked for besides."""
+    asked = choice.methods or [label_of(method) for method in preset.table()["compare"]["methods"]]
+    return replace(
+        choice,
+        seeds=max(kept.seeds, choice.seeds or (1 if choice.quick else preset.seeds)),
+        methods=[*kept.labels, *asked],
+        overrides=kept.settings(choice.quick, list(choice.overrides)),
+    )
+
+
+def _check_nothing_is_lost(folder: Path, parts: Sequence[Part], train: bool) -> None:
+    """Results whose runs are gone would be written over by poorer ones."""
+    try:
+        rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
+        cells = dict.fromkeys((row.get("variant"), row["method"], row["seed"]) for row in rows)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return  # there are none, or none that can be read
+    by_variant = {part.variant: part for part in parts}
+    for variant, label, seed in cells:
+        part = by_variant.get(variant)
+        if part and (
+            (label, seed) in part.kept or finished(part.comparison.path, Cell(label, label, seed, {}))
+        ):
+            continue
+        if part and train and any((cell.label, cell.seed) == (label, seed) for cell in part.comparison.asked):
+            continue
+        raise FedmuxError(
+            f"{folder}: has results of {row_name(label, variant)}, seed {seed}, whose run is not here; go on "
+            f"from them with --add-to {folder}, or choose another folder with -o"
+        )
 
 
 def _folder(variant: Variant | None) -> str:

@@ -1,0 +1,204 @@
+"""Results that were kept, to go on from: of their runs there are measures and curves, no folders any more.
+
+`summary.json` and `curves.csv.gz` of a reproduction hold what its table, its claims and most of its pictures
+need, so seeds, methods and runs that had failed can be added to it, on another machine too.
+"""
+
+import csv
+import gzip
+import json
+import shutil
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from fedmux.design import label_of
+from fedmux.errors import FedmuxError
+from fedmux.report.history import FINISHED, Entry
+from fedmux.reproduce.files import COLUMNS
+from fedmux.reproduce.outcome import KeptRun, row_name
+from fedmux.reproduce.preset import Preset
+from fedmux.summary import across_tasks
+
+Cell = tuple[str, str, int]  # variant or nothing, label, seed
+
+
+class _Row(BaseModel):
+    variant: str = ""
+    method: str
+    seed: int
+    task: str
+    final_accuracy: float | None  # None: it never joined
+
+    @property
+    def cell(self) -> Cell:
+        return self.variant, self.method, self.seed
+
+
+class _Measured(BaseModel):
+    seeds: dict[int, float]
+
+
+class _Made(BaseModel):
+    torch: str
+    commits: list[str]
+    runs: int
+    seconds: float
+    clock: float
+
+
+class _Summary(BaseModel):
+    """What is read of a summary.json; there is more."""
+
+    preset: str
+    quick: list[str]
+    overrides: list[str]
+    missing: dict[str, str]
+    made: dict[str, _Made]
+    rows: list[_Row]
+    table: dict[str, dict[str, _Measured]]
+
+
+@dataclass(frozen=True)
+class Kept:
+    folder: Path
+    summary: dict[str, Any]
+    runs: dict[Cell, KeptRun]
+    others: dict[Cell, KeptRun] = field(default_factory=dict)  # of the preset whose runs it shows too
+
+    @classmethod
+    def read(cls, folder: Path, preset: Preset) -> "Kept":
+        """What a reproduction left in a folder, and beside it the one from whose runs it is drawn."""
+        source = folder.resolve().parent / preset.source.name
+        curves = folder if (folder / "curves.csv.gz").exists() else source
+        kept = cls(folder, *_read(folder, preset, curves))
+        if not preset.runs or not (source / "summary.json").exists():
+            return kept
+        summary, runs = _read(source, preset.source, source)
+        if any(summary[key] != kept.summary[key] for key in ("overrides", "quick")):
+            return kept
+        asked = {label_of(method) for method in preset.table()["compare"]["methods"]}
+        others = {cell: replace(run, preset=preset.runs) for cell, run in runs.items() if cell[1] in asked}
+        return replace(kept, others=others)
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(label for _, label, _ in self.runs))
+
+    @property
+    def seeds(self) -> int:
+        """Up to the last one."""
+        return 1 + max((seed for _, _, seed in self.runs), default=0)
+
+    def settings(self, quick: bool, overrides: list[str]) -> list[str]:
+        """What --set changed; what is added must be made the same way."""
+        made: list[str] = self.summary["overrides"]
+        if bool(self.summary["quick"]) != quick:
+            raise FedmuxError(
+                f"{self.folder}: was made with{'out' * quick} --quick; so must be what is added"
+            )
+        if overrides and overrides != made:
+            typed = "".join(f' --set "{override}"' for override in made) or " no --set"
+            raise FedmuxError(f"{self.folder}: was made with{typed}; leave --set out to do the same")
+        return made
+
+    def check(self, changes: list[str], rounds: int) -> None:
+        """That the experiment is the one of these runs, as far as they tell."""
+        if changes != self.summary["quick"]:
+            told = "; ".join(self.summary["quick"])
+            raise FedmuxError(f"{self.folder}: its --quick was another one, with other data ({told})")
+        if other := next((run.rounds for run in self.runs.values() if run.rounds != rounds), None):
+            raise FedmuxError(
+                f"{self.folder}: its runs have {other} rounds, not {rounds}: another experiment"
+            )
+
+    def of(self, variant: str | None) -> dict[tuple[str, int], KeptRun]:
+        """By label and seed."""
+        runs = {**self.others, **self.runs}
+        return {(label, seed): run for (of, label, seed), run in runs.items() if of == (variant or "")}
+
+    def copy_pictures(self, folder: Path) -> None:
+        """Those that need more than curves cannot be drawn again."""
+        if folder.resolve() != self.folder.resolve():
+            for picture in self.folder.glob("*.png"):
+                shutil.copyfile(picture, folder / picture.name)
+
+
+def _read(folder: Path, preset: Preset, curves: Path) -> tuple[dict[str, Any], dict[Cell, KeptRun]]:
+    """The summary of a folder, and its runs, whose curves may lie in another one."""
+    try:
+        table = json.loads((folder / "summary.json").read_text("utf-8"))
+        summary = _Summary.model_validate(table)
+        if summary.preset != preset.name:
+            raise FedmuxError(f"{folder}: holds results of {summary.preset}, not of {preset.name}")
+        labels = {label_of(method) for method in preset.table()["compare"]["methods"]}
+        variants = {variant.name for variant in preset.source.variants} or {""}
+        for row in summary.rows:
+            if row.method not in labels or row.variant not in variants:
+                unknown = row_name(row.method, row.variant)
+                raise FedmuxError(f'{folder}: has "{unknown}", which {preset.name} does not compare')
+        return table, _runs(folder, summary, curves / "curves.csv.gz")
+    except FedmuxError:
+        raise
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise FedmuxError(f"{folder / 'summary.json'}: is damaged ({where}: {problem['msg']})") from None
+    except OSError as error:
+        raise FedmuxError(
+            f"{error.filename or folder}: cannot be read ({error.strerror or error}); `fedmux reproduce` "
+            "leaves summary.json and curves.csv.gz, papers/results/NAME has them"
+        ) from None
+    except (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error) as error:
+        raise FedmuxError(f"{folder}: its summary.json or curves.csv.gz is damaged ({error})") from None
+
+
+def _runs(folder: Path, summary: _Summary, curves: Path) -> dict[Cell, KeptRun]:
+    final: dict[Cell, dict[str, float | None]] = {}
+    for row in summary.rows:
+        final.setdefault(row.cell, {})[row.task] = row.final_accuracy
+    rounds: dict[Cell, dict[int, Entry]] = {cell: {} for cell in final}
+    for line in csv.DictReader(gzip.decompress(curves.read_bytes()).decode().splitlines()):
+        if (cell := (line["variant"], line["method"], int(line["seed"]))) in final:
+            number = int(line["round"])
+            entry = rounds[cell].setdefault(number, {"round": number, "tasks": {}})
+            entry["tasks"][line["task"]] = dict(_numbers(line))
+    if lacking := next((cell for cell in final if not rounds[cell]), None):
+        raise FedmuxError(f"{curves}: lacks {row_name(lacking[1], lacking[0])}, seed {lacking[2]}")
+    return {cell: _run(folder, summary, cell, final[cell], rounds[cell]) for cell in final}
+
+
+def _run(
+    folder: Path, summary: _Summary, cell: Cell, final: dict[str, float | None], rounds: dict[int, Entry]
+) -> KeptRun:
+    variant, label, seed = cell
+    known = {task: accuracy for task, accuracy in final.items() if accuracy is not None}
+    told = {task: {"accuracy": accuracy} for task, accuracy in known.items()}
+    table = summary.table[row_name(label, variant)]
+    return KeptRun(
+        folder / f"{label}-seed-{seed}",  # where nothing is
+        label=label,
+        seed=seed,
+        tasks=list(final),
+        rounds=max(rounds),
+        state=FINISHED,
+        metrics=[_evaluated(entry) for entry in rounds.values()],
+        summary={"accuracy": across_tasks(np.array(list(known.values()))), "tasks": told},
+        measures={key: measured.seeds.get(seed) for key, measured in table.items()},
+    )
+
+
+def _numbers(line: dict[str, str]) -> Iterator[tuple[str, float]]:
+    for column in COLUMNS:
+        if line[column]:
+            yield column, int(line[column]) if line[column].isdigit() else float(line[column])
+
+
+def _evaluated(entry: Entry) -> Entry:
+    accuracy = [values["accuracy"] for values in entry["tasks"].values() if "accuracy" in values]
+    return {**entry, "accuracy": across_tasks(np.array(accuracy))} if accuracy else entry
