@@ -46,7 +46,8 @@ ours too (the presets have it). `papers/results/NAME` has the final accuracy of 
 (`summary.json`), and accuracy, loss and costs of every round (`curves.csv.gz`); `--add-to` goes on from
 these, on any machine. Learning rates and batch sizes that a paper leaves open are the same for all methods:
 chosen on `random` alone where a preset says so, otherwise those that all presets start from. Minutes are
-those on the clock while any of the runs was at work, of which several went at a time.
+those on the clock while any of the runs was at work, of which several went at a time. A + after a commit:
+with changes on top of it.
 """
 
 
