@@ -1,6 +1,7 @@
 """What runs came to: measures by hand, verdicts against Student's t, tables and charts that are whole."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -457,6 +458,8 @@ def test_ours_and_the_papers_figures_are_drawn_beside_each_other(tmp_path):
     text = json.dumps(made, allow_nan=False)
     assert '"source": "paper"' in text
     assert '"source": "ours"' in text
+    offsets = [float(offset) for offset in re.findall(r'"yOffset": (-?[0-9.]+)', text)]
+    assert offsets == [-3, -3, 3, 3, 0, 0]  # so that neither hides the other; alone in the middle
     save(chart, tmp_path / "chart.svg")
     assert ">theirs<" in (tmp_path / "chart.svg").read_text()
     assert beside([], TITLES, "Made up", "paper") is None

@@ -9,6 +9,7 @@ from fedmux.report.charts import look
 from fedmux.report.charts.look import Chart, Rows
 
 WIDTH, MOST_ROWS = 300, 60
+APART = 6  # pixels between ours and the paper's
 
 
 def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str, theirs: str) -> Chart | None:
@@ -25,7 +26,7 @@ def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str, thei
     if not panels:
         return None
     spread = any(row["low"] < row["high"] for row in rows)
-    notes = ["line: one deviation over seeds"] if spread else []
+    notes = ["line: one deviation, ours over seeds"] if spread else []
     return look.joined(panels, title, notes, columns=len(panels))
 
 
@@ -46,21 +47,23 @@ def _panel(
     )
     exact = ".1%" if percent else ".3~f"
     colour: Any = look.series("source", "", sources, one=True, symbol="circle")
-    rules = base.mark_rule(strokeWidth=2).encode(
-        x=alt.X("low:Q", title=what, axis=axis, scale=alt.Scale(zero=False)), x2="high:Q", color=colour
-    )
-    points = base.mark_point(filled=True, size=80, opacity=1).encode(
-        x=alt.X("value:Q", title=what),
-        color=colour,
-        shape=alt.Shape(
-            "source:N",
-            scale=alt.Scale(domain=sources, range=["circle", "diamond"][: len(sources)]),
-            legend=None,
-        ),
-        tooltip=[
-            alt.Tooltip("row:N", title="method"),
-            alt.Tooltip("source:N", title="whose"),
-            alt.Tooltip("value:Q", title=what, format=exact),
-        ],
-    )
-    return alt.layer(rules, points)
+    x = alt.X("low:Q", title=what, axis=axis, scale=alt.Scale(zero=False))
+    shape = alt.Scale(domain=sources, range=["circle", "diamond"][: len(sources)])
+    tooltip = [
+        alt.Tooltip("row:N", title="method"),
+        alt.Tooltip("source:N", title="whose"),
+        alt.Tooltip("value:Q", title=what, format=exact),
+    ]
+    layers: list[Chart] = []
+    for place, source in enumerate(sources):
+        aside = APART * (place - (len(sources) - 1) / 2)
+        own = base.transform_filter(alt.datum.source == source).encode(color=colour)
+        layers.append(own.mark_rule(strokeWidth=2, yOffset=aside).encode(x=x, x2="high:Q"))
+        layers.append(
+            own.mark_point(filled=True, size=80, opacity=1, yOffset=aside).encode(
+                x=alt.X("value:Q", title=what),
+                shape=alt.Shape("source:N", scale=shape, legend=None),
+                tooltip=tooltip,
+            )
+        )
+    return alt.layer(*layers)
