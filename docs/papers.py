@@ -14,6 +14,7 @@ from typing import Any
 
 from gallery import packed
 
+from fedmux.reproduce.kept import accuracies
 from fedmux.reproduce.preset import Preset, all_presets, find
 
 HERE = Path(__file__).parent
@@ -78,7 +79,7 @@ def overview(results: dict[str, dict[str, Any]]) -> str:
             lines.append(f"| {preset.name} | {preset.paper} | 0 | not run | | |")
             continue
         made = [where for where in summary["made"].values() if where]
-        done = len(runs_in(RESULTS / preset.name / "summary.json"))
+        done = len({(row.get("variant"), row["method"], row["seed"]) for row in summary["rows"]})
         missing = len(summary["missing"])
         runs = f"{done} of {done + missing}" if missing else str(done or "")
         smaller = ", ".join(f"`{override}`" for override in summary["overrides"])
@@ -179,8 +180,9 @@ def keep(source: Path) -> None:
     pictures = list(source.glob("*.png"))
     for old in folder.glob("*.png") if pictures else ():
         old.unlink()
-    others = RESULTS / preset.source.name / "summary.json"
-    known = bool(preset.runs) and others.exists() and runs_in(source / "summary.json") <= runs_in(others)
+    others = RESULTS / preset.source.name
+    there = bool(preset.runs) and (others / "summary.json").exists()
+    known = there and accuracies(source) <= accuracies(others)
     for name in KEPT:
         if known and name == "curves.csv.gz":  # they are there already
             (folder / name).unlink(missing_ok=True)
@@ -188,12 +190,6 @@ def keep(source: Path) -> None:
             shutil.copy(source / name, folder)
     for picture in pictures:
         (folder / picture.name).write_bytes(packed(picture))
-
-
-def runs_in(summary: Path) -> set[tuple[Any, ...]]:
-    """The runs that a summary has."""
-    rows = json.loads(summary.read_text())["rows"]
-    return {(row.get("variant"), row["method"], row["seed"]) for row in rows}
 
 
 def main(arguments: list[str]) -> None:

@@ -445,6 +445,37 @@ def test_too_little_memory_makes_smaller_chunks_and_at_last_one_line(monkeypatch
         trained(fleet, model, everybody(0, 1), 0)
 
 
+class FromTheHost(nn.Module):
+    """Fetches a number from the host's memory, which no CUDA graph can do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x) * torch.tensor([2.0], device=x.device)
+
+
+@pytest.mark.cuda
+def test_a_task_that_cannot_be_captured_leaves_the_others_their_graphs() -> None:
+    torch.manual_seed(0)
+    tasks = [image_task("mlp"), make_task(FromTheHost(), torch.randn(sum(SIZES), 6), 4)]
+    references = copy.deepcopy(tasks)
+    fleet = SimulatedFleet(tasks, seed=4, engine=engine_of("cuda"))
+    models = [task.layout.read() for task in fleet.tasks]
+    for task, clients in ((0, (3,)), (1, (3, 4)), (0, (0, 3, 4)), (1, (0,))):
+        (chunk, *more) = fleet.train(models, everybody(*clients, task=task), 0)
+        found = torch.cat([one.parameters.cpu() for one in (chunk, *more)])
+        order = np.concatenate([one.rows for one in (chunk, *more)])
+        for client, update in zip(np.array(clients)[order], found):
+            start = references[task].layout.read()
+            wanted, _ = reference_update(references[task], task, 4, start, int(client), 0)
+            assert distance(update, wanted) < 1e-3
+    assert [trainer.captures for trainer in fleet.trainers] == [True, False]
+    assert {key[0] for key in fleet.graphs} == {0}
+    assert [note for note in fleet.notices if "cannot be captured" in note] == fleet.notices != []
+
+
 def test_what_fails_in_a_stack_is_told_in_one_line(monkeypatch) -> None:
     fleet = SimulatedFleet([image_task("mlp")], seed=0, engine=engine_of("stacked"))
     monkeypatch.setattr(fleet.trainers[0], "gradients", lambda *given: 1 / 0)

@@ -30,10 +30,11 @@ def papers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 def summary(preset: str, methods: list[str], seeds: int, **changes: Any) -> dict[str, Any]:
-    rows = [{"method": method, "seed": seed} for method in methods for seed in range(seeds)]
+    made = {"task": "a", "final_accuracy": 0.5}
+    rows = [{"method": method, "seed": seed, **made} for method in methods for seed in range(seeds)]
     table = {method: {"minimum": {"seeds": dict.fromkeys(range(seeds), 0.5)}} for method in methods}
     told = {"preset": preset, "rows": rows, "table": table, "missing": {}, "overrides": [], "made": {}}
-    return {**told, **changes}
+    return {**told, "quick": [], **changes}
 
 
 def reproduced(folder: Path, table: str, *pictures: str) -> Path:
@@ -78,9 +79,13 @@ def test_curves_of_runs_that_another_preset_keeps_are_not_kept_twice(papers, tmp
     papers.keep(fig3)
     assert {path.name for path in (tmp_path / "results/fig3").iterdir()} == {"summary.json", "table.md"}
 
-    (source / "summary.json").write_text(json.dumps(summary("table1-3tasks", ["random"], 1)))
-    papers.keep(fig3)  # its run is not among those
-    assert (tmp_path / "results/fig3/curves.csv.gz").read_bytes() == b"first"
+    told = summary("table1-3tasks", ["fedfairmmfl"], 1)
+    told["rows"][0]["final_accuracy"] = 0.6  # the same cell of another experiment
+    for other in (told, summary("table1-3tasks", ["random"], 1)):
+        (source / "summary.json").write_text(json.dumps(other))
+        (tmp_path / "results/fig3/curves.csv.gz").unlink(missing_ok=True)
+        papers.keep(fig3)
+        assert (tmp_path / "results/fig3/curves.csv.gz").read_bytes() == b"first"
 
 
 def test_a_folder_without_a_summary_is_refused(papers, tmp_path):

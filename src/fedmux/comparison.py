@@ -54,9 +54,7 @@ class Comparison:
             for folder in ("experiments", "runs"):
                 (path / folder).mkdir(parents=True, exist_ok=True)
             for cell in asked:
-                write_atomically(
-                    path / "experiments" / f"{cell.name}.toml", tomli_w.dumps(cell.table).encode()
-                )
+                write_atomically(_file(path, cell), tomli_w.dumps(cell.table).encode())
             write_atomically(plan, tomli_w.dumps(held.plan()).encode())
         except OSError as error:
             raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
@@ -79,7 +77,9 @@ class Comparison:
 
     @classmethod
     def open(cls, path: Path) -> "Comparison":
-        return cls(path, Design.read(path))
+        """As it is there: with the cells that it was to hold, the others being done elsewhere."""
+        design = Design.read(path)
+        return cls(path, design, [cell for cell in design.cells() if _file(path, cell).exists()])
 
     def folder(self, cell: Cell) -> Path:
         return folder(self.path, cell)
@@ -122,7 +122,7 @@ class Comparison:
 
     def _share_out(self, parallel: int, runs: int) -> tuple[int, Iterator[list[str]]]:
         """How many runs at a time, and options for each run as it starts."""
-        execution = validated(Experiment, self.asked[0].table, self.design.source).execution
+        execution = validated(Experiment, self.cells[0].table, self.design.source).execution
         if any(axis.startswith("execution.") for axis in self.design.vary):
             return parallel or 1, itertools.repeat([])  # what is compared decides
         if find_device(execution.device).type == "cuda":
@@ -143,7 +143,7 @@ class Comparison:
             if "--device" not in options:  # it may have begun elsewhere
                 options = [*options, "--device", cell.table["execution"]["device"]]
         else:
-            arguments = ["run", str(self.path / "experiments" / f"{cell.name}.toml"), "-o", str(folder)]
+            arguments = ["run", str(_file(self.path, cell)), "-o", str(folder)]
         with (self.path / "runs" / f"{cell.name}.log").open("wb") as log:
             command = [sys.executable, "-m", "fedmux", *arguments, *options, "--quiet"]
             # A session of its own: Ctrl-C reaches the runs once, from here, and lets their rounds finish.
@@ -176,6 +176,10 @@ class Comparison:
 
 def folder(path: Path, cell: Cell) -> Path:
     return path / "runs" / cell.name
+
+
+def _file(path: Path, cell: Cell) -> Path:
+    return path / "experiments" / f"{cell.name}.toml"
 
 
 def finished(path: Path, cell: Cell) -> bool:

@@ -46,6 +46,8 @@ def test_the_published_tables_follow_from_what_is_published(name, tmp_path):
         ]
         assert lines[0] == lines[1]
     assert not list(tmp_path.rglob("runs/*"))
+    counted = sum(where["runs"] for where in told["made"].values()) + sum(told.get("beside", {}).values())
+    assert counted == len(kept.runs)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,11 @@ def test_only_runs_that_are_not_kept_are_trained_and_pictures_stay(trained, comm
     assert json.loads((folder / "summary.json").read_text()) == told
     code, alone, _ = command(*typed[:-1], tmp_path / "other", "--show")
     assert (code, "mmfl-lvr" in alone) == (0, True)
+
+    assert command("resume", runs.parent, "--quiet")[0] == 0  # what is kept is not for it to do
+    code, _, err = command(*typed[:3], *setting(small), "-o", tmp_path / "r")
+    assert (code, "results of mmfl-lvr, seed 0, whose run is not here" in err) == (2, True)
+    assert json.loads((folder / "summary.json").read_text()) == told
 
 
 def test_what_a_missing_run_had_said_is_not_forgotten(tmp_path):
@@ -159,13 +166,14 @@ def test_a_measure_that_was_not_kept_is_read_off_the_curves_if_they_suffice(tmp_
 
     kept = json.loads((tmp_path / "table1-3tasks/summary.json").read_text())
     for values in kept["table"].values():
-        del values["uploads"], values["memory"]
+        del values["uploads"], values["memory"], values["uploads@0.7"]
     (tmp_path / "table1-3tasks/summary.json").write_text(json.dumps(kept))
     _, told = shown("table1-3tasks", tmp_path / "r2", Choice(add_to=tmp_path / "table1-3tasks"))
     published = json.loads((RESULTS / "table1-3tasks/summary.json").read_text())["table"]
     for row, values in told["table"].items():
         assert values["uploads"]["mean"] == pytest.approx(published[row]["uploads"]["mean"])
         assert values["memory"]["seeds"] == {}  # rather than 0: curves do not tell
+        assert values["uploads@0.7"]["seeds"] == {}  # nor when it was just reached: they are rounded
 
 
 def test_only_what_is_asked_for_is_added(tmp_path):
@@ -209,6 +217,28 @@ def test_a_task_that_never_joined_has_no_accuracy_and_is_no_damage(command, tmp_
     assert (shown["rows"], shown["table"]) == (told["rows"], told["table"])
 
 
+def test_runs_that_stopped_early_because_they_were_told_to_can_be_added_to(command, tmp_path):
+    few = [*overrides("poster"), "rounds=3", "stop.accuracy=0.01"]
+    typed = ("reproduce", "poster", "--quick", "--methods", "random")
+    assert command(*typed, *setting(few), "--quiet", "-o", tmp_path / "a")[0] == 0
+    kept = Kept.read(tmp_path / "a/poster-quick", find("poster"))
+    assert [run.rounds for run in kept.runs.values()] == [1]
+    code, _, err = command(*typed, "--add-to", kept.folder, "--show", "--json", "-o", tmp_path / "b")
+    assert code == 0, err
+
+
+def test_curves_of_another_experiment_are_not_taken_for_one_s_own(command, tmp_path):
+    for name in ("table1-3tasks", "fig2"):
+        shutil.copytree(RESULTS / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png"))
+    path = tmp_path / "fig2/summary.json"
+    told = json.loads(path.read_text())
+    told["rows"][0]["final_accuracy"] += 0.001
+    path.write_text(json.dumps(told))
+    code, _, err = command("reproduce", "fig2", "--add-to", path.parent, "--show", "-o", tmp_path / "r")
+    assert code == 2
+    assert f"fig2: lacks curves.csv.gz, and {tmp_path / 'table1-3tasks'} has other runs" in err
+
+
 FIG5 = str(RESULTS / "fig5")
 
 
@@ -228,7 +258,11 @@ def damage(folder: Path) -> None:
         ("without", summary, None),
         ("fewer", summary, gzip.compress(lines[0].encode())),
         ("older", summary.replace('"random"', '"old"'), curves),
-        ("shorter", summary, gzip.compress("".join(_first_rounds(lines)).encode())),
+        ("shorter", summary, gzip.compress("".join(_first_rounds(lines, "0", "1")).encode())),
+        ("begun", summary, gzip.compress("".join(_first_rounds(lines, "0")).encode())),
+        ("renamed", summary.replace('"cifar10"', '"cifar"'), curves),
+        ("undated", summary.replace('"from"', '"since"'), curves),
+        ("uncounted", summary.replace('"rows"', '"beside": 5, "rows"'), curves),
     ):
         (folder / name).mkdir()
         (folder / name / "summary.json").write_text(text)
@@ -236,8 +270,8 @@ def damage(folder: Path) -> None:
             (folder / name / "curves.csv.gz").write_bytes(data)
 
 
-def _first_rounds(lines: list[str]) -> list[str]:
-    return [line for line in lines if line.split(",")[3] in ("round", "0", "1")]
+def _first_rounds(lines: list[str], *rounds: str) -> list[str]:
+    return [line for line in lines if line.split(",")[3] in ("round", *rounds)]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +291,11 @@ def _first_rounds(lines: list[str]) -> list[str]:
         (["fig5", "--add-to", "without"], ["curves.csv.gz: cannot be read"]),
         (["fig5", "--add-to", "fewer"], ["fewer/curves.csv.gz: lacks mmfl-fairvr, seed 0"]),
         (["fig5", "--add-to", "older"], ['older: has "old", which fig5 does not compare']),
-        (["fig5", "--add-to", "shorter"], ["shorter: its runs have 1 rounds, not 150: another experiment"]),
+        (["fig5", "--add-to", "shorter"], ["shorter: mmfl-fairvr, seed 0, has 1 rounds, not 150: another"]),
+        (["fig5", "--add-to", "begun"], ["begun: mmfl-fairvr, seed 0, has 0 rounds, not 150: another"]),
+        (["fig5", "--add-to", "renamed"], ["has the tasks fashion-a, fashion-b, cifar, emnist, shakespeare"]),
+        (["fig5", "--add-to", "undated"], ["undated/summary.json: is damaged (made.NVIDIA H200.from: Field"]),
+        (["fig5", "--add-to", "uncounted"], ["uncounted/summary.json: is damaged (beside: Input should be"]),
         (["all", "--add-to", FIG5], ["all: goes with"]),
         (["auction-exp5", "--add-to", FIG5], ["auction-exp5 trains nothing"]),
     ],

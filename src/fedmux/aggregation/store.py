@@ -46,9 +46,7 @@ class ClientStore:
         people = state.population
         self._fit(people.sizes.shape, models)
         if self.storage == "memory" and self.place.device.type == "cuda":
-            for task, rows in enumerate(self.rows):
-                if rows.device.type == "cpu":  # there was no room; others may have left
-                    self.rows[task] = rows.to(self._device(rows.nbytes))
+            self._come_back()
         wanted = np.where(people.available & (self.row >= 0), people.sizes, 0).astype(np.float64)
         self.total = np.where(people.available, people.sizes, 0).sum(0).astype(np.float64)
         refresh = state.round % REFRESH == REFRESH - 1
@@ -133,6 +131,15 @@ class ClientStore:
         with path.open("ab") as file:  # torch.from_file would extend it too, but spoils the first byte
             os.posix_fallocate(file.fileno(), 0, needed)  # a full disk is an error here, not a SIGBUS later
         return torch.from_file(str(path), shared=True, size=rows * size, dtype=self.dtype).view(rows, size)
+
+    def _come_back(self) -> None:
+        """Rows for which there was no room on the device, if others have left it since."""
+        for task, rows in enumerate(self.rows):
+            if rows.device.type == "cpu":
+                try:
+                    self.rows[task] = rows.to(self._device(rows.nbytes))
+                except torch.cuda.OutOfMemoryError:  # others were quicker
+                    return
 
     def _device(self, needed: int) -> torch.device:
         device = self.place.device

@@ -207,6 +207,7 @@ class Stacked:
         except RuntimeError as error:
             torch.cuda.synchronize(self.engine.device)
             self.captures = False
+            self.graphs.clear()  # the pool stays open: the other tasks begin another
             self.notice(
                 f'task "{self.task.name}": local steps cannot be captured as CUDA graphs, which makes them '
                 f"slower: {first_line(error)}"

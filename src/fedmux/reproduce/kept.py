@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from fedmux.design import label_of
+from fedmux.design import Design, label_of
 from fedmux.errors import FedmuxError
 from fedmux.report.history import FINISHED, Entry
 from fedmux.reproduce.files import COLUMNS
@@ -45,6 +45,8 @@ class _Measured(BaseModel):
 
 
 class _Made(BaseModel):
+    since: str = Field(alias="from")
+    to: str
     torch: str
     commits: list[str]
     runs: int
@@ -60,6 +62,7 @@ class _Summary(BaseModel):
     overrides: list[str]
     missing: dict[str, str]
     made: dict[str, _Made]
+    beside: dict[str, int] = {}
     rows: list[_Row]
     table: dict[str, dict[str, _Measured]]
 
@@ -75,11 +78,10 @@ class Kept:
     def read(cls, folder: Path, preset: Preset) -> "Kept":
         """What a reproduction left in a folder, and beside it the one from whose runs it is drawn."""
         source = folder.resolve().parent / preset.source.name
-        curves = folder if (folder / "curves.csv.gz").exists() else source
-        kept = cls(folder, *_read(folder, preset, curves))
+        kept = cls(folder, *_read(folder, preset, source))
         if not preset.runs or not (source / "summary.json").exists():
             return kept
-        summary, runs = _read(source, preset.source, source)
+        summary, runs = _read(source, preset.source)
         if any(summary[key] != kept.summary[key] for key in ("overrides", "quick")):
             return kept
         asked = {label_of(method) for method in preset.table()["compare"]["methods"]}
@@ -107,15 +109,18 @@ class Kept:
             raise FedmuxError(f"{self.folder}: was made with{typed}; leave --set out to do the same")
         return made
 
-    def check(self, changes: list[str], rounds: int) -> None:
-        """That the experiment is the one of these runs, as far as they tell."""
+    def check(self, changes: list[str], planned: dict[str, Design]) -> None:
+        """That the experiment, by its variants, is the one of these runs, as far as they tell."""
         if changes != self.summary["quick"]:
             told = "; ".join(self.summary["quick"])
             raise FedmuxError(f"{self.folder}: its --quick was another one, with other data ({told})")
-        if other := next((run.rounds for run in self.runs.values() if run.rounds != rounds), None):
-            raise FedmuxError(
-                f"{self.folder}: its runs have {other} rounds, not {rounds}: another experiment"
-            )
+        for (variant, label, seed), run in {**self.others, **self.runs}.items():
+            table, who = planned[variant].table, f"{self.folder}: {row_name(label, variant)}, seed {seed},"
+            rounds, early = table["rounds"], "accuracy" in table.get("stop", {})
+            if run.rounds != rounds and not (early and 0 < run.rounds < rounds):
+                raise FedmuxError(f"{who} has {run.rounds} rounds, not {rounds}: another experiment")
+            if set(run.tasks) != {task["name"] for task in table["task"]}:
+                raise FedmuxError(f"{who} has the tasks {', '.join(run.tasks)}: another experiment")
 
     def of(self, variant: str | None) -> dict[tuple[str, int], KeptRun]:
         """By label and seed."""
@@ -129,8 +134,16 @@ class Kept:
                 shutil.copyfile(picture, folder / picture.name)
 
 
-def _read(folder: Path, preset: Preset, curves: Path) -> tuple[dict[str, Any], dict[Cell, KeptRun]]:
-    """The summary of a folder, and its runs, whose curves may lie in another one."""
+def accuracies(folder: Path) -> set[tuple[Any, ...]]:
+    """What runs ended with: two folders that say the same of a run have the same run."""
+    rows = _Summary.model_validate_json((folder / "summary.json").read_bytes()).rows
+    return {(*row.cell, row.task, row.final_accuracy) for row in rows}
+
+
+def _read(
+    folder: Path, preset: Preset, source: Path | None = None
+) -> tuple[dict[str, Any], dict[Cell, KeptRun]]:
+    """The summary of a folder, and its runs, whose curves may lie in another one, that has them too."""
     try:
         table = json.loads((folder / "summary.json").read_text("utf-8"))
         summary = _Summary.model_validate(table)
@@ -142,7 +155,12 @@ def _read(folder: Path, preset: Preset, curves: Path) -> tuple[dict[str, Any], d
             if row.method not in labels or row.variant not in variants:
                 unknown = row_name(row.method, row.variant)
                 raise FedmuxError(f'{folder}: has "{unknown}", which {preset.name} does not compare')
-        return table, _runs(folder, summary, curves / "curves.csv.gz")
+        curves = folder / "curves.csv.gz"
+        if source and not curves.exists() and (source / "summary.json").exists():
+            if not accuracies(folder) <= accuracies(source):
+                raise FedmuxError(f"{folder}: lacks curves.csv.gz, and {source} has other runs")
+            curves = source / "curves.csv.gz"
+        return table, _runs(folder, summary, curves)
     except FedmuxError:
         raise
     except ValidationError as error:

@@ -59,7 +59,7 @@ class Reproduction:
         kept = Kept.read(choice.add_to, preset) if choice.add_to else None
         planned, changes = designs(preset, _with(kept, choice, preset) if kept else choice)
         if kept:
-            kept.check(changes, planned[0][1].table["rounds"])
+            kept.check(changes, {variant.name if variant else "": design for variant, design in planned})
         suffix = "-quick" if choice.quick else ""
         folder, runs = (root / (name + suffix) for name in (preset.name, preset.source.name))
         if not train and not runs.exists() and not kept:
@@ -71,7 +71,7 @@ class Reproduction:
         if train and absent:
             getting = "; ".join(f"fedmux data get {name}" for name in sorted(absent))
             raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
-        _check_nothing_is_lost(folder, parts, train)
+        _check_nothing_is_lost(folder, parts)
         if train or kept:  # only now, when all of it can be
             parts = [make(Comparison.create, *place) for place in places]
         overrides = kept.summary["overrides"] if kept else list(choice.overrides)
@@ -115,7 +115,7 @@ def _with(kept: Kept, choice: Choice, preset: Preset) -> Choice:
     )
 
 
-def _check_nothing_is_lost(folder: Path, parts: Sequence[Part], train: bool) -> None:
+def _check_nothing_is_lost(folder: Path, parts: Sequence[Part]) -> None:
     """Results whose runs are gone would be written over by poorer ones."""
     try:
         rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
@@ -128,8 +128,6 @@ def _check_nothing_is_lost(folder: Path, parts: Sequence[Part], train: bool) -> 
         if part and (
             (label, seed) in part.kept or finished(part.comparison.path, Cell(label, label, seed, {}))
         ):
-            continue
-        if part and train and any((cell.label, cell.seed) == (label, seed) for cell in part.comparison.asked):
             continue
         raise FedmuxError(
             f"{folder}: has results of {row_name(label, variant)}, seed {seed}, whose run is not here; go on "
