@@ -161,7 +161,7 @@ MEASURES: dict[str, Measure] = {
     "task": Measure("accuracy", "percent", _of_task),
     "share": Measure("jobs", "percent", _job_share),
     "step-size": Measure("step size", "plain", _step_size(np.mean)),
-    "step-size-deviation": Measure("its deviation over rounds", "plain", _step_size(np.std)),
+    "step-size-deviation": Measure("deviation of the step size", "plain", _step_size(np.std)),
     "uploads": Measure("uploads", "plain", _per_round("uploads")),
     "upload-bytes": Measure("upload", "bytes", _per_round("upload_bytes"), from_curves=False),
     "steps": Measure("gradient steps", "plain", _per_round("gradient_steps")),
