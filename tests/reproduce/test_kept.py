@@ -11,6 +11,7 @@ import pytest
 
 from commands import fedmux
 from fedmux.design import label_of
+from fedmux.errors import FedmuxError
 from fedmux.reproduce import files
 from fedmux.reproduce.kept import Kept
 from fedmux.reproduce.preset import find, names
@@ -189,6 +190,8 @@ def test_only_what_is_asked_for_is_added(tmp_path):
     assert asked["methods"] == ["random-seed-5", "random-seed-6"]
     assert asked["seeds"] == [f"{one}-seed-5" for one in ("mmfl-fairvr", "fedfairmmfl", "random")]
     assert asked["all there"] == []
+    with pytest.raises(FedmuxError, match=r"data get shakespeare$"):  # and not: or try --quick
+        Reproduction.prepare(find("fig5"), tmp_path / "r", Choice(seeds=6, add_to=RESULTS / "fig5"))
 
 
 def test_results_can_be_looked_at_before_they_are_added_to(command, tmp_path):

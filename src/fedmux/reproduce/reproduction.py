@@ -69,8 +69,9 @@ class Reproduction:
         parts = [make(Comparison.look, *place) for place in places]
         absent = {name for part in parts if part.comparison.asked for name in missing(part.design.table)}
         if train and absent:
-            getting = "; ".join(f"fedmux data get {name}" for name in sorted(absent))
-            raise FedmuxError(f"{preset.name}: data is not on this machine; {getting}; or try --quick")
+            ways = [f"fedmux data get {name}" for name in sorted(absent)]
+            ways += [] if kept else ["or try --quick"]  # which would be another experiment
+            raise FedmuxError(f"{preset.name}: data is not on this machine; {'; '.join(ways)}")
         _check_nothing_is_lost(folder, parts)
         if train or kept:  # only now, when all of it can be
             parts = [make(Comparison.create, *place) for place in places]
