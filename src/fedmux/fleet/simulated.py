@@ -20,7 +20,8 @@ from fedmux.fleet import Failure, Scores, Stale
 from fedmux.fleet.division import longest_first, owned, point_cost
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.fleet.local import TightLoop, Trainer
-from fedmux.fleet.stacked import Graphs, Stacked, obstacle
+from fedmux.fleet.stacked import Graphs, Stacked
+from fedmux.fleet.trial import obstacle
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream, generator
 from fedmux.tasks.task import Task

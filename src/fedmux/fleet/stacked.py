@@ -8,7 +8,6 @@ one graph, captured when it is first needed and replayed from then on. The graph
 of memory: they run in turn, and what one leaves in it nobody reads.
 """
 
-import copy
 import gc
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator
@@ -20,7 +19,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedmux.aggregation import LocalRule
 from fedmux.errors import FedmuxError
-from fedmux.flat import Layout, Model, write_buffers
+from fedmux.flat import Model, write_buffers
 from fedmux.fleet.columns import SmallConvolutions
 from fedmux.fleet.engine import Engine, whole
 from fedmux.fleet.local import CHUNK_BYTES, Chunk, orders
@@ -307,50 +306,3 @@ def _size_for(count: int, room: int) -> int:
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """One value a client, shaped to multiply its tensors."""
     return values.view(-1, *[1] * (like.dim() - 1))
-
-
-def obstacle(task: Task, engine: Engine) -> str | None:
-    """Why clients of a task cannot be stacked with exactly the loop's result; None: they can.
-
-    Tries it: gradients of two stacked clients, one with a batch that is filled up, against each alone.
-    """
-    module = copy.deepcopy(task.module).train()
-    layout = Layout(module)
-    trial = Stacked(Task(**{**vars(task), "module": module, "layout": layout}), 0, 0, engine)
-    rows = torch.arange(3, device=task.x.device) % max(1, len(task.x))
-    x, y = task.x[rows], task.y[rows]
-    weights = tuple(p.detach().clone() for p in layout.parameters.values())
-    before = [b.clone() for b in layout.buffers.values()]
-
-    def alone(order: list[int]) -> list[Tensor]:
-        share = torch.full((len(order),), 1 / len(order), device=x.device)
-        return list(grad(trial._plain_loss)(weights, x[order], y[order], share))
-
-    devices = [engine.device] if engine.device.type == "cuda" else []
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=devices), Engine(engine.device).computing():
-            module(x)
-            if any(not torch.equal(a, b) for a, b in zip(before, layout.buffers.values())):
-                return "it changes its buffers while training"
-            first, again, full = alone([0, 1]), alone([0, 1]), alone([1, 2, 0])
-            if not _alike(first, again):
-                return "it draws random numbers, which a stack would draw in another order"
-            order = torch.tensor([[0, 1, 0], [1, 2, 0]], device=x.device)
-            shares = torch.tensor([[0.5, 0.5, 0.0], [1 / 3] * 3], device=x.device)
-            both = trial.gradients(tuple(torch.stack([w, w]) for w in weights), x[order], y[order], shares)
-            if not _alike(full, [g[1] for g in both]):
-                return "stacked clients have other gradients than one alone"
-            if not _alike(first, [g[0] for g in both]):
-                return "the points of a batch do not count independently of each other"
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except Exception as error:  # whatever a module does that vmap does not know
-        return first_line(error)
-    return None
-
-
-def _alike(some: list[Tensor], others: list[Tensor]) -> bool:
-    scale = max((float(g.abs().max()) for g in some if g.numel()), default=0.0)
-    return all(
-        torch.allclose(a, b, rtol=1e-3, atol=1e-4 * scale + 1e-12) for a, b in zip(some, others, strict=True)
-    )

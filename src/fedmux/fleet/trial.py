@@ -1,0 +1,69 @@
+"""Whether clients of a task can be stacked: tried on three points before the first round."""
+
+import copy
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from fedmux.flat import Layout
+from fedmux.fleet.engine import Engine
+from fedmux.fleet.stacked import Stacked
+from fedmux.importing import first_line
+from fedmux.tasks.task import Task
+
+
+def obstacle(task: Task, engine: Engine) -> str | None:
+    """Why clients of a task cannot be stacked with exactly the loop's result; None: they can.
+
+    In float64, since in float32 rounding can tip a ReLU over, which changes a gradient by more than rounding;
+    in float32 where the module knows no other.
+    """
+    reason = ""
+    for dtype in (torch.float64, torch.float32):
+        try:
+            return _difference(task, engine, dtype)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a module does that vmap does not know
+            reason = first_line(error)
+    return reason
+
+
+def _difference(task: Task, engine: Engine, dtype: torch.dtype) -> str | None:
+    """Gradients of two stacked clients, one with a batch that is filled up, against each alone."""
+    module = copy.deepcopy(task.module).train().to(dtype)
+    layout = Layout(module)
+    trial = Stacked(Task(**{**vars(task), "module": module, "layout": layout}), 0, 0, engine)
+    rows = torch.arange(3, device=task.x.device) % max(1, len(task.x))
+    x, y = (part.to(dtype) if part.is_floating_point() else part for part in (task.x[rows], task.y[rows]))
+    weights = tuple(p.detach().clone() for p in layout.parameters.values())
+    before = [b.clone() for b in layout.buffers.values()]
+
+    def alone(order: list[int]) -> list[Tensor]:
+        share = torch.full((len(order),), 1 / len(order), device=x.device)
+        return list(grad(trial._plain_loss)(weights, x[order], y[order], share))
+
+    devices = [engine.device] if engine.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices=devices), Engine(engine.device).computing():
+        module(x)
+        if any(not torch.equal(a, b) for a, b in zip(before, layout.buffers.values())):
+            return "it changes its buffers while training"
+        first, again, full = alone([0, 1]), alone([0, 1]), alone([1, 2, 0])
+        if not _alike(first, again):
+            return "it draws random numbers, which a stack would draw in another order"
+        order = torch.tensor([[0, 1, 0], [1, 2, 0]], device=x.device)
+        shares = torch.tensor([[0.5, 0.5, 0.0], [1 / 3] * 3], device=x.device)
+        both = trial.gradients(tuple(torch.stack([w, w]) for w in weights), x[order], y[order], shares)
+        if not _alike(full, [g[1] for g in both]):
+            return "stacked clients have other gradients than one alone"
+        if not _alike(first, [g[0] for g in both]):
+            return "the points of a batch do not count independently of each other"
+    return None
+
+
+def _alike(some: list[Tensor], others: list[Tensor]) -> bool:
+    scale = max((float(g.abs().max()) for g in some if g.numel()), default=0.0)
+    return all(
+        torch.allclose(a, b, rtol=1e-3, atol=1e-4 * scale + 1e-12) for a, b in zip(some, others, strict=True)
+    )
