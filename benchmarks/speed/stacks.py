@@ -2,6 +2,7 @@
 
     python benchmarks/speed/stacks.py                                  # on a GPU: without and with products
     python benchmarks/speed/stacks.py --together 5                     # five processes, with and without MPS
+    python benchmarks/speed/stacks.py --profile --cases cnn:120x10     # which kernels take the time
     python benchmarks/speed/stacks.py --device cpu --cases cnn:2x4     # to see that it runs
 
 Kernels are the papers', 3x3. `--most` is how many numbers a convolution may copy for a point to be a product.
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from fedmux_engine import Fedmux, in_order
 from torch import nn
+from torch.profiler import ProfilerActivity
 from work import MODELS, Work
 
 from fedmux.fleet import columns, local, stacked
@@ -68,6 +70,16 @@ def rate(case: str, given: argparse.Namespace) -> float:
     return steps / median(rounds)
 
 
+def profiled(case: str, given: argparse.Namespace) -> str:
+    """The kernels of a round, those that take longest first."""
+    made, _ = engine(case, given)
+    unit = given.device
+    with torch.profiler.profile(activities=[getattr(ProfilerActivity, unit.upper())]) as seen:
+        made.round()
+        wait(given)
+    return seen.key_averages().table(sort_by=f"self_{unit}_time_total", row_limit=30)
+
+
 def beside_others(case: str, given: argparse.Namespace, ready: Any, told: Any) -> None:
     made, steps = engine(case, given)
     ready.wait()
@@ -86,6 +98,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
     parser.add_argument("--most", type=int, default=columns.MOST)
+    parser.add_argument("--profile", action="store_true", help="a table of kernels instead")
     parser.add_argument("--together", type=int, default=0, help="so many processes at once instead")
     given = parser.parse_args()
     if given.device == "cuda" and not torch.cuda.is_available():
@@ -104,6 +117,9 @@ def main() -> None:
             for process in crew:
                 process.join()
             print(f"{case}: {given.together} processes, together {total:,.0f} client-steps/s", flush=True)
+            continue
+        if given.profile:
+            print(profiled(case, given), flush=True)
             continue
         rates = []
         for columns.MOST in (0, given.most):
