@@ -66,7 +66,7 @@ def theme(dark: bool) -> dict[str, Any]:
         },
         "text": {"color": text},
         "rule": {"color": soft},
-        "line": {"strokeWidth": 2},
+        "line": {"strokeWidth": 2, "strokeJoin": "round"},  # a mitred corner at 0 would reach below it
     }
 
 
