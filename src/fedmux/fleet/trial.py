@@ -1,6 +1,7 @@
 """Whether clients of a task can be stacked: tried on three points before the first round."""
 
 import copy
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -16,17 +17,17 @@ from fedmux.tasks.task import Task
 def obstacle(task: Task, engine: Engine) -> str | None:
     """Why clients of a task cannot be stacked with exactly the loop's result; None: they can.
 
-    In float64, since in float32 rounding can tip a ReLU over, which changes a gradient by more than rounding;
-    in float32 where the module knows no other.
+    Rounding can tip a ReLU over, which changes a gradient by more than rounding. So where gradients differ,
+    float64 has the last word, if the module can do it.
     """
-    reason = ""
-    for dtype in (torch.float64, torch.float32):
-        try:
-            return _difference(task, engine, dtype)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever a module does that vmap does not know
-            reason = first_line(error)
+    try:
+        reason = _difference(task, engine, torch.float32)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a module does that vmap does not know
+        return first_line(error)
+    with suppress(Exception):
+        return reason and _difference(task, engine, torch.float64)
     return reason
 
 
