@@ -72,6 +72,7 @@ def rate(case: str, given: argparse.Namespace) -> float:
 
 def profiled(case: str, given: argparse.Namespace) -> str:
     """The kernels of a round, those that take longest first."""
+    columns.MOST = given.most
     made, _ = engine(case, given)
     unit = given.device
     with torch.profiler.profile(activities=[getattr(ProfilerActivity, unit.upper())]) as seen:
