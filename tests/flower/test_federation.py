@@ -1,8 +1,6 @@
 """Real processes: a SuperLink and SuperNodes on loopback, TLS and node keys, and the simulator's result."""
 
 import contextlib
-import shutil
-from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -11,7 +9,7 @@ from typer.testing import CliRunner
 
 import fedmux
 from fedmux.cli import app
-from fedmux.flower.federation import Federation, up
+from fedmux.flower.federation import up
 
 EXPERIMENT = """
 name = "federated"
@@ -87,51 +85,6 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
     run = fedmux.Run("run")
     assert set(run.allocation["client"]) <= {0, 1} and len(run.allocation) > 0
     assert set(run.summary["tasks"]) == {"clothes", "digits"}
-
-
-MISBEHAVING = """
-from fedmux.flower import client
-
-well_behaved = client._update
-
-
-def update(task, job, rule):
-    given, buffers = well_behaved(task, job, rule)
-    if job.client == 0:
-        raise LookupError("no such drawer")
-    return {1: given * float("nan"), 2: given[:-1], 3: given}[job.client], buffers
-
-
-client._update = update
-app = client.client_app()
-"""
-
-
-def test_clients_that_raise_or_send_nonsense_are_refused_and_the_round_goes_on(tmp_path: Path) -> None:
-    file, output = tmp_path / "experiment.toml", tmp_path / "federated"
-    file.write_text(EXPERIMENT.replace("mmfl-lvr", "full").replace("rounds = 2", "rounds = 1"))
-    shutil.copytree(str(files("fedmux.flower") / "app"), tmp_path / "app")
-    (tmp_path / "app" / "client_app.py").write_text(MISBEHAVING)
-    nodes = [f"partition-id={number} num-partitions=4" for number in range(4)]
-    with Federation(tmp_path / "federation", nodes, secure=False) as federation:
-        config = f'experiment="{file}" output="{output}" minimum-clients=4 deadline=240.0'
-        federation.run(tmp_path / "app", config).wait(420)
-    log = (tmp_path / "federation" / "run.log").read_text(errors="replace")
-    run = fedmux.Run(output)
-    assert run.finished, log[-3000:]
-    assert {name: values["uploads"] for name, values in run.metrics[1]["tasks"].items()} == {
-        "digits": 1,
-        "clothes": 1,
-    }
-    failures = run.metrics[1]["failures"]
-    assert {(f["client"], f["task"], f["kind"]) for f in failures} == {
-        (client, task, kind)
-        for client, kind in (("0", "raised"), ("1", "not-finite"), ("2", "shape"))
-        for task in ("digits", "clothes")
-    }
-    assert len(failures) == 6 and {f["phase"] for f in failures} == {"train.multi"}
-    assert 'client 0, task "digits": train.multi: error 2' in log
-    assert "client 3," not in log and not federation.leftovers()
 
 
 def processes_with(mark: bytes) -> list[int]:
