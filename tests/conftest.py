@@ -1,5 +1,7 @@
 """What tests share: one thread, no cache of the user's, and small things to train on."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +9,13 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from torch import Tensor, nn
 
 from fedmux.allocation.plan import Budget, RoundState, Signals
+from fedmux.flat import Layout
 from fedmux.population import Population
+from fedmux.tasks import build_loss, build_metric
+from fedmux.tasks.task import LocalSgd, Task
 
 pytest_plugins = ["small_presets"]
 torch.set_num_threads(1)
@@ -65,6 +71,25 @@ def round_state(
         budget=Budget(jobs=jobs),
         **{**signals, **changes},
     )
+
+
+def task_of(module: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], **changes: Any) -> Task:
+    """Of clients with so many points each; evaluated on points that they have."""
+    task = Task(
+        name="test",
+        module=module,
+        layout=Layout(module),
+        loss=build_loss("cross-entropy", {}),
+        metric=build_metric("accuracy"),
+        x=x,
+        y=y,
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        validation=(x[:5], y[:5]),
+        test=(x[:5], y[:5]),
+        local=LocalSgd(batch_size=4, epochs=1),
+        learning_rate=lambda round: 0.01,
+    )
+    return replace(task, **changes)
 
 
 def table(**changes: Any) -> dict[str, Any]:

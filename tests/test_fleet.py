@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from conftest import task_of
 from fedmux.aggregation import LocalRule
 from fedmux.allocation import Assignment
 from fedmux.errors import FedmuxError
@@ -17,7 +18,7 @@ from fedmux.fleet.engine import Engine
 from fedmux.fleet.local import TightLoop, reference_update
 from fedmux.fleet.simulated import SimulatedFleet, client_means
 from fedmux.fleet.stacked import Stacked
-from fedmux.tasks import build, build_loss, build_metric
+from fedmux.tasks import build
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.team import Team
 
@@ -43,21 +44,8 @@ class WithEverything(nn.Module):
 def make_task(module: nn.Module, x: torch.Tensor, classes: int, **local: Any) -> Task:
     generator = torch.Generator().manual_seed(3)
     y = torch.randint(classes, (len(x),), generator=generator)
-    held_out = (x[:5], y[:5])
-    return Task(
-        name="test",
-        module=module,
-        layout=Layout(module),
-        loss=build_loss("cross-entropy", {}),
-        metric=build_metric("accuracy"),
-        x=x,
-        y=y,
-        offsets=np.concatenate([[0], np.cumsum(SIZES)]),
-        validation=held_out,
-        test=held_out,
-        local=LocalSgd(**{"batch_size": 8, "epochs": 2, **local}),
-        learning_rate=lambda round: 0.01 / (1 + round),
-    )
+    own = LocalSgd(**{"batch_size": 8, "epochs": 2, **local})
+    return task_of(module, x, y, SIZES, local=own, learning_rate=lambda round: 0.01 / (1 + round))
 
 
 def image_task(name: str, **local: Any) -> Task:

@@ -1,43 +1,24 @@
 """Whether clients can be stacked: what is an obstacle, and what only looks like one."""
 
-import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmux.flat import Layout
+from conftest import task_of
 from fedmux.fleet import trial
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.trial import obstacle
-from fedmux.tasks import build, build_loss, build_metric
-from fedmux.tasks.task import LocalSgd, Task
+from fedmux.tasks import build
+from fedmux.tasks.task import Task
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
-def task_of(module: nn.Module, x: Tensor, y: Tensor, device: str = "cpu") -> Task:
-    points = x, y
-    return Task(
-        name="test",
-        module=module,
-        layout=Layout(module),
-        loss=build_loss("cross-entropy", {}),
-        metric=build_metric("accuracy"),
-        x=x,
-        y=y,
-        offsets=np.array([0, len(x)]),
-        validation=points,
-        test=points,
-        local=LocalSgd(batch_size=4, epochs=1),
-        learning_rate=lambda round: 0.01,
-    ).to(torch.device(device))
-
-
-def said(task: Task, device: str = "cpu") -> str | None:
-    return obstacle(task, Engine(torch.device(device), local="stacked"))
+def said(module: nn.Module, x: Tensor, y: Tensor, device: str = "cpu", **changes: Any) -> str | None:
+    where = torch.device(device)
+    return obstacle(task_of(module, x, y, [len(x)], **changes).to(where), Engine(where, local="stacked"))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -46,8 +27,8 @@ def test_rounding_that_tips_a_relu_over_is_no_obstacle(seed: int, device: str) -
     """As it does in float32 for these on a CPU. The loss multiplies outputs with targets of the same kind."""
     torch.manual_seed(seed)
     module = build("resnet18", input_shape=(3, 32, 32), outputs=10, options={})
-    task = task_of(module, torch.randn(8, 3, 32, 32), torch.eye(10)[:8], device=device)
-    assert said(dataclasses.replace(task, loss=likelihood), device) is None
+    x, y = torch.randn(8, 3, 32, 32), torch.eye(10)[:8]
+    assert said(module, x, y, device, loss=likelihood) is None
 
 
 def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -71,7 +52,7 @@ class InFloat32(nn.Module):
 )
 def test_a_module_for_float32_alone_is_judged_by_float32(norm: nn.Module, reason: Any) -> None:
     torch.manual_seed(0)
-    found = said(task_of(InFloat32(norm), torch.randn(8, 6), torch.arange(8) % 4))
+    found = said(InFloat32(norm), torch.randn(8, 6), torch.arange(8) % 4)
     assert found == reason if reason is None else reason in str(found)
 
 
@@ -83,4 +64,4 @@ def test_float32_is_believed_where_float64_fails(monkeypatch, error: type[Except
         return "they differ"
 
     monkeypatch.setattr(trial, "_difference", difference)
-    assert said(task_of(nn.Linear(6, 4), torch.randn(8, 6), torch.arange(8) % 4)) == "they differ"
+    assert said(nn.Linear(6, 4), torch.randn(8, 6), torch.arange(8) % 4) == "they differ"

@@ -7,19 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import round_state
+from conftest import round_state, task_of
 from fedmux.aggregation.aggregator import LocalRule
 from fedmux.aggregation.proximal import Proximal
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.aggregation.stale import Stale
 from fedmux.aggregation.store import ClientStore
-from fedmux.flat import Layout
 from fedmux.fleet import simulated
 from fedmux.fleet.local import TightLoop, batches, reference_update
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
 from fedmux.population import Population
-from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
 from stepping import NOBODY, jobs
 
@@ -31,20 +29,8 @@ def make_task(**local: Any) -> Task:
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
     x, y = torch.randn(int(SIZES.sum()), 5), torch.randint(3, (int(SIZES.sum()),))
-    return Task(
-        name="test",
-        module=module,
-        layout=Layout(module),
-        loss=build_loss("cross-entropy", {}),
-        metric=build_metric("accuracy"),
-        x=x,
-        y=y,
-        offsets=np.concatenate([[0], np.cumsum(SIZES)]),
-        validation=(x, y),
-        test=(x, y),
-        local=LocalSgd(**{"batch_size": 4, "epochs": 3, **local}),
-        learning_rate=lambda round: RATE,
-    )
+    own = LocalSgd(**{"batch_size": 4, "epochs": 3, **local})
+    return task_of(module, x, y, SIZES, local=own, learning_rate=lambda round: RATE)
 
 
 PEOPLE = Population(np.ones(3, int), SIZES[:, None], np.ones((3, 1), bool))
