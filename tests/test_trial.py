@@ -58,8 +58,8 @@ def test_a_module_for_float32_alone_is_judged_by_float32(norm: nn.Module, reason
 
 @pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError, RuntimeError])
 def test_float32_is_believed_where_float64_fails(monkeypatch, error: type[Exception]) -> None:
-    def difference(task: Task, engine: Engine, dtype: torch.dtype) -> str:
-        if dtype == torch.float64:
+    def difference(task: Task, engine: Engine) -> str:
+        if task.x.dtype == torch.float64:
             raise error("no")
         return "they differ"
 

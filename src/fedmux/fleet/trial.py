@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -21,23 +22,30 @@ def obstacle(task: Task, engine: Engine) -> str | None:
     float64 has the last word, if the module can do it.
     """
     try:
-        reason = _difference(task, engine, torch.float32)
+        reason = _difference(task, engine)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a module does that vmap does not know
         return first_line(error)
     with suppress(Exception):
-        return reason and _difference(task, engine, torch.float64)
+        return reason and _difference(_in_float64(task), engine)
     return reason
 
 
-def _difference(task: Task, engine: Engine, dtype: torch.dtype) -> str | None:
+def _in_float64(task: Task) -> Task:
+    """With no more points than a trial looks at."""
+    module = copy.deepcopy(task.module).double()
+    x, y = (part[:3].double() if part.is_floating_point() else part[:3] for part in (task.x, task.y))
+    return replace(task, module=module, layout=Layout(module), x=x, y=y)
+
+
+def _difference(task: Task, engine: Engine) -> str | None:
     """Gradients of two stacked clients, one with a batch that is filled up, against each alone."""
-    module = copy.deepcopy(task.module).train().to(dtype)
+    module = copy.deepcopy(task.module).train()
     layout = Layout(module)
-    trial = Stacked(Task(**{**vars(task), "module": module, "layout": layout}), 0, 0, engine)
+    trial = Stacked(replace(task, module=module, layout=layout), 0, 0, engine)
     rows = torch.arange(3, device=task.x.device) % max(1, len(task.x))
-    x, y = (part.to(dtype) if part.is_floating_point() else part for part in (task.x[rows], task.y[rows]))
+    x, y = task.x[rows], task.y[rows]
     weights = tuple(p.detach().clone() for p in layout.parameters.values())
     before = [b.clone() for b in layout.buffers.values()]
 
