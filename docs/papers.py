@@ -43,7 +43,8 @@ seeds (the papers do not say over what theirs is). A claim **holds** if the 95 %
 difference, paired by seed, lies on its side, **does not hold** if it lies on the other, and is **not clear**
 otherwise; it is **not known** if nothing was run for it. Claims are the papers', but for those "after as many
 uploads" and those of the ablations, which are ours; where a paper gives words and no number, the margin is
-ours too (the presets have it). `papers/results/NAME` has the final accuracy of each run and task
+ours too (the presets have it). **Another setting**: more was changed than how many held-out points a task is
+evaluated on. `papers/results/NAME` has the final accuracy of each run and task
 (`summary.json`), and accuracy, loss and costs of every round (`curves.csv.gz`); `--add-to` goes on from
 these, on any machine. Learning rates and batch sizes that a paper leaves open are the same for all methods:
 chosen on `random` alone where a preset says so, otherwise those that all presets start from. Minutes are
@@ -58,9 +59,14 @@ def kept() -> dict[str, dict[str, Any]]:
     return {name: json.loads(path.read_text()) for name, path in found.items() if path.exists()}
 
 
+def departs(summary: dict[str, Any]) -> bool:
+    """Whether other training was done than the preset's; on how many points it was judged does not count."""
+    return any(not override.startswith("evaluation.samples=") for override in summary["overrides"])
+
+
 def page() -> str:
     results = kept()
-    rest = [p for p in all_presets() if p.name not in results or results[p.name]["overrides"]]
+    rest = [p for p in all_presets() if p.name not in results or departs(results[p.name])]
     parts = [INTRODUCTION, overview(results), claims(results)]
     parts += [section(preset, results[preset.name]) for preset in all_presets() if preset.name in results]
     if rest:
@@ -95,7 +101,7 @@ def claims(results: dict[str, dict[str, Any]]) -> str:
         if preset.name in results:
             text = (RESULTS / preset.name / "table.md").read_text()
             rows = text.partition("| claim |")[2].splitlines()[2:]
-            other = ", another setting" if results[preset.name]["overrides"] else ""
+            other = ", another setting" if departs(results[preset.name]) else ""
             lines += [f"| [{preset.name}](#{preset.name}){other} {row}" for row in rows]
         else:
             told = [(claim.says, f"{claim.of} - {', '.join(claim.over)}") for claim in preset.claims]

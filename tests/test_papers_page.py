@@ -144,3 +144,25 @@ def test_the_page_says_how_much_of_each_was_run_and_in_which_setting(papers, tmp
     } - {"auction-exp5"}  # run as it is; fair-exp1 was run, but smaller
     start = "| [auction-exp5](#auction-exp5) | [P2] Exp. 5 |  | the preset's |"
     assert any(row.startswith(start) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "other"),
+    [
+        ([], False),
+        (["evaluation.samples=9"], False),
+        (["evaluation.samples=9", "rounds=9"], True),
+        (["evaluation.every=2"], True),
+    ],
+)
+def test_only_what_changes_more_than_the_points_that_judge_is_another_setting(
+    papers, tmp_path, overrides, other
+):
+    folder = reproduced(tmp_path / "results/fair-exp1", "first")
+    (folder / "table.md").write_text("| claim | verdict |\n|---|---|\n| it is fair | holds |\n")
+    (folder / "summary.json").write_text(json.dumps(summary("fair-exp1", ["random"], 2, overrides=overrides)))
+    papers.main([])
+    rows = (tmp_path / "papers.md").read_text().splitlines()
+    addition = ", another setting" if other else ""
+    assert f"| [fair-exp1](#fair-exp1){addition} | it is fair | holds |" in rows
+    assert any(row.startswith("| `fair-exp1` |") for row in rows) == other

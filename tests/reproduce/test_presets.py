@@ -240,7 +240,7 @@ SWEPT_FIVE = [
     ("shakespeare", "char-lstm", 1.0, 32),
 ]
 FIVE = [MNIST, CIFAR, FASHION, EMNIST, CIFAR]
-GROUPED = [FASHION, CIFAR, ("mnist", "resnet18", 0.05, 32), EMNIST, EMNIST]
+GROUPED = [FASHION, *((data, "resnet18", 0.0125, 32) for data in ("cifar10", "mnist")), EMNIST, EMNIST]
 
 
 def skewed(share: float) -> dict:
