@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedmux.flat import Layout
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.population import Floats
 from fedmux.tasks import build, build_loss, build_metric
@@ -35,7 +34,6 @@ def make_task(name: str, kernel_size: int) -> Task:
     return Task(
         name=name,
         module=module,
-        layout=Layout(module),
         loss=build_loss("cross-entropy", {}),
         metric=build_metric("accuracy"),
         x=x,

@@ -12,7 +12,6 @@ from hypothesis import settings
 from torch import Tensor, nn
 
 from fedmux.allocation.plan import Budget, RoundState, Signals
-from fedmux.flat import Layout
 from fedmux.population import Population
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
@@ -78,7 +77,6 @@ def task_of(module: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], **cha
     task = Task(
         name="test",
         module=module,
-        layout=Layout(module),
         loss=build_loss("cross-entropy", {}),
         metric=build_metric("accuracy"),
         x=x,

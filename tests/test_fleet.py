@@ -150,7 +150,7 @@ def test_every_way_to_train_equals_the_reference_loop(name: str, local: dict[str
 def test_in_float64_stacked_gradients_of_filled_up_batches_are_exact(name: str) -> None:
     task = image_task(name)
     module = task.module.double().train()
-    double = dataclasses.replace(task, layout=Layout(module))
+    double = dataclasses.replace(task, module=module)
     stacked = Stacked(double, 0, 0, engine_of("stacked"))
     weights = tuple(p.detach().clone() for p in double.layout.parameters.values())
     x = task.x[:8] if name == "char-lstm" else task.x[:8].double()

@@ -56,12 +56,28 @@ def test_a_module_for_float32_alone_is_judged_by_float32(norm: nn.Module, reason
     assert found == reason if reason is None else reason in str(found)
 
 
-@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError, RuntimeError])
-def test_float32_is_believed_where_float64_fails(monkeypatch, error: type[Exception]) -> None:
-    def difference(task: Task, engine: Engine) -> str:
-        if task.x.dtype == torch.float64:
-            raise error("no")
-        return "they differ"
+def differing(float64: Any) -> Any:
+    """A trial that finds other gradients in float32 and something else in float64."""
 
-    monkeypatch.setattr(trial, "_difference", difference)
-    assert said(nn.Linear(6, 4), torch.randn(8, 6), torch.arange(8) % 4) == "they differ"
+    def difference(task: Task, engine: Engine) -> str | None:
+        if task.x.dtype != torch.float64:
+            return "they differ"
+        if isinstance(float64, Exception):
+            raise float64
+        return float64
+
+    return difference
+
+
+@pytest.mark.parametrize(
+    ("float64", "reason"),
+    [
+        (None, None),
+        ("they do", "they do"),
+        (torch.cuda.OutOfMemoryError("no"), "they differ"),
+        (RuntimeError("no"), "they differ"),
+    ],
+)
+def test_float64_has_the_last_word_unless_it_fails(monkeypatch, float64: Any, reason: str | None) -> None:
+    monkeypatch.setattr(trial, "_difference", differing(float64))
+    assert said(nn.Linear(6, 4), torch.randn(8, 6), torch.arange(8) % 4) == reason

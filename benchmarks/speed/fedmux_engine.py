@@ -19,7 +19,7 @@ from torch.distributed import FileStore
 from work import LEARNING_RATE, Work, flat
 
 from fedmux.allocation import Assignment
-from fedmux.flat import Layout, Model
+from fedmux.flat import Model
 from fedmux.fleet import local, stacked
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.simulated import SimulatedFleet
@@ -42,7 +42,6 @@ class Fedmux:
         task = Task(
             name=work.model,
             module=module,
-            layout=Layout(module),
             loss=build_loss("cross-entropy", {}),
             metric=build_metric("accuracy"),
             x=x,

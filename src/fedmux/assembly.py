@@ -15,7 +15,6 @@ from fedmux.data.partition import Split, split
 from fedmux.dynamics import Presence
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, TaskSettings
-from fedmux.flat import Layout
 from fedmux.population import Bools, Ints, Population, draw_availability, draw_capacity
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.record import write_atomically
@@ -243,7 +242,6 @@ def _task(
     task = Task(
         name=settings.name,
         module=module,
-        layout=Layout(module),
         loss=loss,
         metric=build_metric(settings.metric or default_metric(settings.loss)),
         x=x,

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-from fedmux.flat import Layout
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.stacked import Stacked
 from fedmux.importing import first_line
@@ -34,16 +33,14 @@ def obstacle(task: Task, engine: Engine) -> str | None:
 
 def _in_float64(task: Task) -> Task:
     """With no more points than a trial looks at."""
-    module = copy.deepcopy(task.module).double()
     x, y = (part[:3].double() if part.is_floating_point() else part[:3] for part in (task.x, task.y))
-    return replace(task, module=module, layout=Layout(module), x=x, y=y)
+    return replace(task, module=copy.deepcopy(task.module).double(), x=x, y=y)
 
 
 def _difference(task: Task, engine: Engine) -> str | None:
     """Gradients of two stacked clients, one with a batch that is filled up, against each alone."""
-    module = copy.deepcopy(task.module).train()
-    layout = Layout(module)
-    trial = Stacked(replace(task, module=module, layout=layout), 0, 0, engine)
+    task = replace(task, module=copy.deepcopy(task.module).train())
+    trial, layout = Stacked(task, 0, 0, engine), task.layout
     rows = torch.arange(3, device=task.x.device) % max(1, len(task.x))
     x, y = task.x[rows], task.y[rows]
     weights = tuple(p.detach().clone() for p in layout.parameters.values())
@@ -55,7 +52,7 @@ def _difference(task: Task, engine: Engine) -> str | None:
 
     devices = [engine.device] if engine.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices=devices), Engine(engine.device).computing():
-        module(x)
+        task.module(x)
         if any(not torch.equal(a, b) for a, b in zip(before, layout.buffers.values())):
             return "it changes its buffers while training"
         first, again, full = alone([0, 1]), alone([0, 1]), alone([1, 2, 0])

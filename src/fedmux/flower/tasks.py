@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.flat import Layout
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
 from fedmux.tasks import build_loss, build_metric
@@ -63,11 +62,9 @@ class FlowerTask:
         offsets: Ints,
         held_out: tuple[Points, Points],
     ) -> Task:
-        module = self.module()
         return Task(
             name=name,
-            module=module,
-            layout=Layout(module),
+            module=self.module(),
             loss=build_loss(self.loss, dict(self.loss_options)),
             metric=build_metric(self.metric or default_metric(self.loss)),
             x=points[0],

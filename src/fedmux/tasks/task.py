@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -38,7 +39,6 @@ class LocalSgd:
 class Task:
     name: str
     module: nn.Module
-    layout: Layout
     loss: PointFunction
     metric: PointFunction
     x: Tensor  # training points of all clients, one after the other
@@ -57,6 +57,10 @@ class Task:
                 "noise; use a model without them"
             )
 
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout(self.module)
+
     @property
     def sizes(self) -> Ints:
         """N: points of each client."""
@@ -71,7 +75,6 @@ class Task:
         return replace(
             self,
             module=module,
-            layout=Layout(module),
             x=x,
             y=y,
             validation=(held_out[0], held_out[1]),
