@@ -52,7 +52,7 @@ def run_comparison(comparison: "Comparison", parallel: int, quiet: bool, hint: s
     """Run what is not done, with progress; a line for each failure. Stopped, it says how to go on."""
     import signal
 
-    from fedmux.terminal import ComparisonProgress
+    from fedmux.progress import ComparisonProgress
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs, as Ctrl-C does
     folders = {cell.name: comparison.folder(cell) for cell in comparison.asked}

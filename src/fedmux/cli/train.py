@@ -51,8 +51,8 @@ def run(
 ) -> None:
     """Train an experiment."""
     from fedmux.experiment import Experiment
+    from fedmux.progress import RoundProgress
     from fedmux.session import default_folder, run
-    from fedmux.terminal import RoundProgress
     from fedmux.trackers import by_name
 
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
@@ -84,10 +84,10 @@ def resume(
         _compare(Comparison.open(folder), parallel, quiet, as_json)
         return
     from fedmux.experiment import Experiment
+    from fedmux.progress import RoundProgress
     from fedmux.record import Run
     from fedmux.session import resume
     from fedmux.team import from_environment
-    from fedmux.terminal import RoundProgress
     from fedmux.trackers import by_name
 
     given = _execution(device, workers)

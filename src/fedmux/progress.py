@@ -1,0 +1,226 @@
+"""What a person sees while fedmux works, on stderr."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group
+from rich.live import Live
+from rich.measure import Measurement
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
+from rich.text import Text
+
+progress_console = Console(stderr=True, highlight=False, markup=False)  # names are the user's: no markup
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+BAR = 16  # characters
+MOST_NAMED = 4  # clients of a task
+MOST_READ = 5000  # jobs at the end of a run's record
+
+
+def _bar(counted: str, live: bool) -> Progress:
+    """How many are done of how many, time left, and a description; nothing unless on a terminal."""
+    return Progress(
+        TextColumn(counted),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=progress_console,
+        disable=not live,
+    )
+
+
+class RoundProgress:
+    """Observer of a run: a table that changes on a terminal, a line now and then elsewhere.
+
+    A round only leaves its figures here; they are drawn four times a second, however short the rounds are.
+    """
+
+    def __init__(self, rounds: int, done: int = 0, quiet: bool = False, folder: Path | None = None) -> None:
+        self.quiet, self.rounds, self.done = quiet, rounds, done
+        self.folder = folder  # of the run, where it says who trains
+        self.live = not quiet and progress_console.is_terminal
+        self.screen = Live(self, console=progress_console, refresh_per_second=4)
+        self.curves: dict[str, list[float]] = {}  # accuracies of each task so far
+        self.metrics: dict[str, Any] = {"tasks": {}}  # of the last round
+        self.began: tuple[float, int] | None = None  # when the first round came, and which
+        self.bar = "#-" if progress_console.options.ascii_only else "━─"
+        self.over = False
+        self.said = 0.0
+
+    def __enter__(self) -> "RoundProgress":
+        if self.live:
+            self.screen.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.over = True  # one line is left of it
+        self.screen.stop()
+
+    def __call__(self, metrics: dict[str, Any]) -> None:
+        now = time.monotonic()
+        self.began = self.began or (now, metrics["round"])
+        self.metrics, self.done = metrics, metrics["round"]
+        for name, values in metrics["tasks"].items():
+            if "accuracy" in values:
+                self.curves.setdefault(name, []).append(values["accuracy"])
+        if not self.live and not self.quiet and (self.done == self.rounds or now - self.said > 5):
+            self.said = now
+            progress_console.print(f"round {self.done}/{self.rounds}  {self._accuracies()}")
+
+    def __rich__(self) -> Group:
+        if self.over or not self.metrics["tasks"]:
+            return Group(self._line())
+        return Group(self._line(), self._tasks())
+
+    def _accuracies(self) -> str:
+        return "  ".join(f"{name} {curve[-1]:.1%}" for name, curve in self.curves.items())
+
+    def _line(self) -> Text:
+        """How far it is, how fast, how long it will take, and who is there."""
+        full = BAR * min(self.done, self.rounds) // self.rounds
+        said = self._pace()
+        if not self.over:
+            said += [f"{self.metrics[key]} {key}" for key in ("clients", "dropped") if key in self.metrics]
+        return Text.assemble(
+            f"round {self.done}/{self.rounds}  ",
+            (self.bar[0] * full, "bar.complete"),
+            (self.bar[1] * (BAR - full), "bar.back"),
+            f"  {', '.join(said)}",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    def _pace(self) -> list[str]:
+        if self.began is None or self.done == self.began[1]:
+            return []
+        seconds = time.monotonic() - self.began[0]
+        rate = (self.done - self.began[1]) / max(seconds, 1e-9)
+        if self.over:
+            return [_clock(seconds)]
+        pace = f"{rate:.1f} rounds/s" if rate >= 1 else f"{1 / rate:.1f} s/round"
+        return [pace, f"{_clock((self.rounds - self.done) / rate)} left"]
+
+    def _tasks(self) -> Table:
+        """What each task has come to, and how much of the round went into it."""
+        table = Table(
+            Column("task", no_wrap=True, max_width=20),
+            *(
+                Column(head, justify="right", no_wrap=True)
+                for head in ("accuracy", "change", "jobs", "uploads")
+            ),
+            Column("clients", no_wrap=True),
+            Column("over rounds"),  # the one to give way on a narrow terminal
+            box=None,
+            padding=(0, 2, 0, 0),
+        )
+        who = self._who()
+        for number, (name, values) in enumerate(self.metrics["tasks"].items()):
+            curve = self.curves.get(name, [])
+            now = f"{curve[-1]:.1%}" if curve else "-"
+            change = f"{100 * (curve[-1] - curve[-2]):+.1f}" if len(curve) > 1 else ""
+            work = (str(values.get(key, "")) for key in ("jobs", "uploads"))
+            table.add_row(Text(name), now, change, *work, who.get(number, ""), Sparkline(curve))
+        return table
+
+    def _who(self) -> dict[int, str]:
+        """The first few clients of each task in the last round, from the end of the run's own record."""
+        if self.folder is None:
+            return {}
+        import numpy as np
+
+        from fedmux.record import ALLOCATION
+
+        try:
+            with (self.folder / "allocation.bin").open("rb") as file:
+                length = file.seek(0, 2) // ALLOCATION.itemsize
+                first = max(0, length - MOST_READ)
+                file.seek(first * ALLOCATION.itemsize)
+                data = file.read((length - first) * ALLOCATION.itemsize)
+        except OSError:
+            return {}
+        jobs = np.frombuffer(data, ALLOCATION)
+        jobs = jobs[jobs["round"] == self.done]
+        told = {}
+        for task in np.unique(jobs["task"]).tolist():
+            clients = jobs["client"][jobs["task"] == task].tolist()
+            told[task] = " ".join(map(str, clients[:MOST_NAMED])) + (
+                " …" if len(clients) > MOST_NAMED else ""
+            )
+        return told
+
+
+class Sparkline:
+    """A curve in one line of blocks, from its lowest value to its highest; as many as there is room for."""
+
+    def __init__(self, values: Sequence[float], most: int = 40) -> None:
+        self.values, self.most = values, most
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        marks = "_.-=+*#@" if options.ascii_only else BLOCKS
+        yield Text(self.drawn(min(self.most, options.max_width), marks))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, min(self.most, options.max_width))
+
+    def drawn(self, width: int, marks: str) -> str:
+        count = len(self.values)
+        points = min(width, count)
+        seen = [self.values[(i + 1) * count // points - 1] for i in range(points)]  # the last one always
+        low, high = min(seen, default=0.0), max(seen, default=0.0)
+        step = (high - low) / (len(marks) - 1) or 1.0
+        return "".join(marks[round((value - low) / step)] for value in seen)
+
+
+def _clock(seconds: float) -> str:
+    """0:07, 12:30 or 3:05:00."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class ComparisonProgress:
+    """One bar over all rounds of all cells, and which of them run now."""
+
+    def __init__(self, folders: dict[str, Path], rounds: int, quiet: bool) -> None:
+        self.folders, self.rounds, self.quiet = folders, rounds, quiet
+        self.live = not quiet and progress_console.is_terminal
+        self.bar = _bar("rounds", self.live)
+        self.id = self.bar.add_task("", total=rounds * len(folders))
+        self.done: set[str] = {name for name, folder in folders.items() if (folder / "summary.json").exists()}
+        if self.done and not quiet:
+            progress_console.print(f"{len(self.done)} of {len(folders)} runs are done already")
+
+    def __enter__(self) -> "ComparisonProgress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, working: Sequence[Any]) -> None:
+        finished = {name for name, folder in self.folders.items() if (folder / "summary.json").exists()}
+        if not self.quiet:
+            for name in sorted(finished - self.done):
+                summary = json.loads((self.folders[name] / "summary.json").read_text())
+                progress_console.print(
+                    f"{name}: accuracy {summary['accuracy']['mean']:.1%} "
+                    f"after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
+                )
+        self.done = finished
+        rounds = len(finished) * self.rounds
+        names = [cell.name for cell in working if cell.name not in finished]
+        rounds += sum(_lines(self.folders[name] / "metrics.jsonl") for name in names)
+        self.bar.update(self.id, completed=rounds, description=", ".join(names)[:40])
+
+
+def _lines(path: Path) -> int:
+    """Rounds in a metrics log (its first line is the state before training)."""
+    try:
+        return max(0, path.read_bytes().count(b"\n") - 1)
+    except FileNotFoundError:
+        return 0
