@@ -21,14 +21,10 @@ import hashlib
 import json
 import math
 import os
-import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +35,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from fedmux.environment import environment
 from fedmux.errors import FedmuxError
 
 ALLOCATION = np.dtype(
@@ -326,43 +323,3 @@ def _read_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, int], str]:
         raise ValueError("its digest differs")
     state = json.loads(metadata["fedmux"])
     return Checkpoint(state["rounds"], tensors, state["state"]), state["logs"], state["experiment"]
-
-
-def environment() -> dict[str, Any]:
-    """Versions and hardware that a run was made with."""
-    packages = ("fedmux", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in packages},
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-    }
-
-
-def _commit() -> str | None:
-    """Of the code, where it is a checkout; with a + if it was changed since."""
-    here = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        for look in (
-            ["ls-files", "--error-unmatch", Path(__file__).name],
-            ["rev-parse", "--short=12", "HEAD"],
-        ):
-            said = subprocess.run([*here, *look], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(
-            [*here, "diff", "--quiet", "HEAD", "--", "."], capture_output=True
-        ).returncode
-    except (OSError, subprocess.CalledProcessError):  # no git, or not a checkout of ours
-        return None
-    return said + "+" * bool(changed)
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()

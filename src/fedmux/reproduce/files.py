@@ -11,7 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedmux.record import environment, write_atomically
+from fedmux.environment import environment
+from fedmux.record import write_atomically
 from fedmux.report.history import History, number
 from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
