@@ -4,18 +4,25 @@ BIN := .venv/bin
 BENCH := .venv-bench/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: run setup test lint types pytest test-deploy test-browser bench docs clean
+.PHONY: run setup setup-run test lint types pytest test-deploy test-browser bench docs clean
 
-run: setup  ## three models over 120 clients, several methods compared, a table and a picture
+run: setup-run  ## three models over 120 clients, several methods compared, a table and a picture
 	$(BIN)/fedmux compare examples/quickstart.toml
 
 test: lint types pytest  ## everything CI runs
 
-setup: .venv/ready
+setup-run: .venv/runs  ## what running needs
+setup: .venv/ready  ## what developing needs as well
 
-.venv/ready: pyproject.toml constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.venv/runs: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable .
+	touch $@
+
+.venv/ready: .venv/runs
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 lint: setup
@@ -38,6 +45,8 @@ bench: setup .venv-bench/ready  ## side-by-side measurements; prints, asserts no
 	$(BIN)/python benchmarks/million_clients.py
 	$(BIN)/python benchmarks/optimal_sampling.py
 	$(BIN)/python benchmarks/fair_probabilities.py
+	$(BIN)/python benchmarks/clustering.py
+	$(BIN)/python benchmarks/loss_spikes.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/table1_round.py --data fashion-mnist-sample --rounds 8

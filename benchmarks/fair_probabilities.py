@@ -1,4 +1,4 @@
-"""FairVR's probabilities at several sizes and loads, and auctions among a million users.
+"""FairVR's probabilities and targets at several sizes and loads, and auctions among a million users.
 
     python benchmarks/fair_probabilities.py [--users 1000000] [--repeats 5]
 
@@ -18,7 +18,7 @@ from fedmux.allocation import fair_probabilities, feasible_targets
 from fedmux.randomness import Stream, generator
 from fedmux.recruitment import MECHANISMS
 
-TASKS = 5
+TASKS, MANY_TASKS = 5, 24
 LOADS = (0.01, 0.1, 0.5, 0.9)
 
 
@@ -32,6 +32,11 @@ def main() -> None:
     print("clients  " + "".join(f"{load:>10.0%}" for load in LOADS))
     for clients in (120, 10_000, 100_000):
         times = [solved(clients, load, arguments.repeats) for load in LOADS]
+        print(f"{clients:>7,}  " + "".join(f"{1000 * seconds:>10.1f}" for seconds in times))
+
+    print(f"\nfeasible_targets, {MANY_TASKS} tasks (by max-flow), some of them scarce: median ms")
+    for clients in (120, 10_000, 100_000):
+        times = [lowered(clients, load, arguments.repeats) for load in (*LOADS, 1.0)]
         print(f"{clients:>7,}  " + "".join(f"{1000 * seconds:>10.1f}" for seconds in times))
 
     bids = generator(0, Stream.BIDS).random((arguments.users, TASKS))
@@ -57,6 +62,17 @@ def solved(clients: int, load: float, repeats: int) -> float:
     weights = rng.dirichlet(np.full(TASKS, 3.0))
     targets = feasible_targets(weights, load * float(capacity.sum()), capacity, available)
     return timed(lambda: fair_probabilities(scores, capacity, targets, available=available), repeats)
+
+
+def lowered(clients: int, load: float, repeats: int) -> float:
+    """Half of the pairs at most, few of some tasks; uneven weights. The last column is a load of 100 %."""
+    rng = generator(0, Stream.PARTITION, task=clients, client=1)
+    available = rng.random((clients, MANY_TASKS)) < np.linspace(0.005, 0.5, MANY_TASKS)
+    available[np.arange(MANY_TASKS), np.arange(MANY_TASKS)] = True
+    capacity = rng.integers(1, TASKS + 1, clients)
+    weights = rng.dirichlet(np.full(MANY_TASKS, 3.0))
+    jobs = load * float(capacity.sum())
+    return timed(lambda: feasible_targets(weights, jobs, capacity, available), repeats)
 
 
 def timed(work: Callable[[], object], repeats: int) -> float:

@@ -47,9 +47,16 @@ ours too (the presets have it). **Another setting**: more was changed than how m
 evaluated on. `papers/results/NAME` has the final accuracy of each run and task
 (`summary.json`), and accuracy, loss and costs of every round (`curves.csv.gz`); `--add-to` goes on from
 these, on any machine. Learning rates and batch sizes that a paper leaves open are the same for all methods:
-chosen on `random` alone where a preset says so, otherwise those that all presets start from. Minutes are
-those on the clock while any of the runs was at work, of which several went at a time. A + after a commit:
-with changes on top of it.
+chosen on `random` alone where a preset says so, otherwise those that all presets start from. So far they
+were chosen on the part of the held-out points that is reported, the one that the tables show; later sweeps
+look at the other, with `--set evaluation.report=validation`. Minutes are those on the clock while any of
+the runs was at work, of which several went at a time. A + after a commit: with changes on top of it.
+
+What is ours in all these runs and not in the papers: the methods that draw by scores (GVR, LVR and their
+relatives) add `floor = 0.001` of the mean score to every score and draw with `mixing = 0.05` of Random's
+probabilities, FairVR adds the same floor and mixes nothing ([methods.md](methods.md) says why); and
+`resnet18` normalises by GroupNorm, as BatchNorm's running statistics mean little once models of unlike
+clients are averaged.
 """
 
 
@@ -119,6 +126,11 @@ def section(preset: Preset, summary: dict[str, Any]) -> str:
     if summary["missing"]:
         said = [f"{name} ({why})" if why else name for name, why in summary["missing"].items()]
         parts.append(f"Missing: {', '.join(said)}.\n")
+    if paused := [row for row in summary["rows"] if "diverged" in row]:
+        said = [
+            f"{row['method']}, seed {row['seed']}: {row['task']} in round {row['diverged']}" for row in paused
+        ]
+        parts.append(f"Diverged and paused; the table counts the last sound models: {'; '.join(said)}.\n")
     parts.append((folder / "table.md").read_text())
     parts += [
         f"![{preset.title}: {path.stem}](../papers/results/{preset.name}/{path.name})\n"

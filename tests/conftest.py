@@ -1,9 +1,11 @@
 """What tests share: one thread, no cache of the user's, and small things to train on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ from hypothesis import settings
 from torch import Tensor, nn
 
 from fedmux.allocation.plan import Budget, RoundState, Signals
+from fedmux.errors import Interrupted
 from fedmux.population import Population
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
+from fedmux.training import Training
 
 pytest_plugins = ["small_presets"]
 torch.set_num_threads(1)
@@ -114,6 +118,20 @@ def table(**changes: Any) -> dict[str, Any]:
         "output": {"checkpoint_every": 2},
         **changes,
     }
+
+
+@contextmanager
+def interrupted_after(rounds: int) -> Iterator[None]:
+    """A run that is trained inside is interrupted when so many rounds are done."""
+    original = Training._round
+
+    def stops(self: Training) -> Any:
+        if self.rounds == rounds:
+            raise Interrupted("here")
+        return original(self)
+
+    with mock.patch.object(Training, "_round", stops), pytest.raises(Interrupted):
+        yield
 
 
 def files(folder: Path) -> dict[str, bytes]:

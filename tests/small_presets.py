@@ -17,6 +17,7 @@ from fedmux.reproduce.reproduction import Choice, Reproduction
 
 FEWER = {
     "table1-3tasks": ["population.clients=16"],
+    "fig2-processors": ["population.clients=16"],
     "table1-5tasks": ["population.clients=16"],
     "poster": ["population.clients=16"],
     "fair-exp1": ["population.clients=24"],

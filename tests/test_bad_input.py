@@ -446,14 +446,22 @@ def test_a_comparison_is_not_mixed_with_another(here):
 def test_training_that_diverges_is_told_with_task_round_and_remedy(here, rate, rounds):
     """An update, or the loss of what the updates add up to, is not finite; what is logged stays JSON."""
     changes = ["--set", f"task.clothes.learning_rate={rate}", "--set", f"rounds={rounds}"]
-    line = fedmux("run", "experiment.toml", "-q", "-o", "run", *changes, cwd=here).refusal()
-    assert line.startswith('task "clothes": ')
-    for word in ("round ", "is not finite", "lower learning_rate or set clip"):
-        assert word in line
+    stops = ["--set", "stop.divergence=stop"]
+    line = fedmux("run", "experiment.toml", "-q", "-o", "run", *changes, *stops, cwd=here).refusal()
+    assert line.startswith('task "clothes" has diverged in round ')
+    assert "lower learning_rate or set clip" in line
     for entry in (here / "run" / "metrics.jsonl").read_text().splitlines():
         json.loads(entry, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert "not finished" in fedmux("list", ".", cwd=here).done().out
     assert fedmux("resume", "run", "-q", cwd=here).refusal() == line
+    paused = fedmux("run", "experiment.toml", "-q", "-o", "paused", *changes, cwd=here)
+    summary = json.loads((here / "paused" / "summary.json").read_text())
+    last = paused.err.splitlines()[-1]
+    if len(summary["tasks"]) > 1:
+        assert paused.code == 0 and last.startswith('warning: task "clothes" diverged in round ')
+    else:
+        assert paused.code == 2 and "every task has diverged" in last
+    assert "clothes (diverged in round" in fedmux("show", "paused", cwd=here).done().out
 
 
 @pytest.fixture(scope="module")

@@ -475,9 +475,11 @@ def test_a_cell_that_fails_is_told_and_the_others_are_kept(here):
     )
     assert ended.code == 2
     (line,) = ended.err.splitlines()
-    assert line.startswith("fedmux: random_task.learning_rate=1e30-seed-0: task ")
-    assert "is not finite" in line
-    assert [row["label"] for row in strictly(ended.out)] == ["random task.learning_rate=0.1"]
+    assert line.startswith("fedmux: random_task.learning_rate=1e30-seed-0: ")
+    assert "has diverged" in line
+    rows = {row["label"]: row for row in strictly(ended.out)}
+    assert rows["random task.learning_rate=1e30"]["diverged"] == {"seed 0": ["a", "b"]}
+    assert rows["random task.learning_rate=0.1"]["diverged"] == {}
     assert (here / "c/runs/random_task.learning_rate=0.1-seed-0/summary.json").exists()
 
 
@@ -625,3 +627,15 @@ def test_a_comparison_is_shown_again_from_its_folder(comparison):
     assert json.loads(fedmux("show", "c", "--json", cwd=comparison).done().out) == rows
     shown = fedmux("show", "c", cwd=comparison).done().out
     assert all(row["method"] in shown for row in rows) and "points" in shown
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("run", "Experiment file (TOML)."),
+        ("resume", "Folder of a run or a comparison."),
+        ("list", "Folder to look in."),
+    ],
+)
+def test_arguments_have_their_help(here, verb, said):
+    assert said in " ".join(fedmux(verb, "--help", cwd=here).done().out.split())

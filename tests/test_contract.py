@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import files, population, round_state, table
+from conftest import files, interrupted_after, population, round_state, table
 from fedmux.aggregation import Aggregator, Updates
 from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import Assignment, Fixed, Probabilities
 from fedmux.allocation.plan import check
-from fedmux.errors import Interrupted
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
 from fedmux.methods import Method, registry
 from fedmux.problems import validated
 from fedmux.session import resume, run
-from fedmux.training import Training
 
 CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a plan or a step is
     "participation": [
@@ -189,21 +187,11 @@ def experiment(method: type[Method]) -> Experiment:
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_a_run_is_deterministic_and_survives_a_restart(method, tmp_path, monkeypatch) -> None:
+def test_a_run_is_deterministic_and_survives_a_restart(method, tmp_path) -> None:
     run(experiment(method), tmp_path / "whole")
     run(experiment(method), tmp_path / "again")
     assert files(tmp_path / "whole") == files(tmp_path / "again")
-
-    original = Training._round
-
-    def stops_in_round_four(self):
-        if self.rounds == 3:
-            raise Interrupted("here")
-        return original(self)
-
-    monkeypatch.setattr(Training, "_round", stops_in_round_four)
-    with pytest.raises(Interrupted):
+    with interrupted_after(3):
         run(experiment(method), tmp_path / "parts")
-    monkeypatch.undo()
     resume(tmp_path / "parts")
     assert files(tmp_path / "whole") == files(tmp_path / "parts")

@@ -5,14 +5,13 @@ import pytest
 import torch
 
 import fedmux
-from conftest import files, population, round_state, table
+from conftest import files, interrupted_after, population, round_state, table
 from fedmux.allocation.plan import Assignment
 from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns, Stragglers
-from fedmux.errors import FedmuxError, Interrupted
+from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.flat import Model
 from fedmux.problems import validated
-from fedmux.training import Training
 from test_contract import METHODS, ONE_TASK, UNBIASED, step
 
 SCENARIO = {
@@ -41,7 +40,7 @@ def scenario(method: str, **changes) -> Experiment:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method, tmp_path, monkeypatch):
+def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method, tmp_path):
     whole = fedmux.run(scenario(method), tmp_path / "whole")
     jobs = whole.allocation
     if method not in ONE_TASK:
@@ -51,25 +50,20 @@ def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method,
     assert (jobs["client"][jobs["round"] == 1] < 7).all()
     events = {entry["round"]: entry["events"] for entry in whole.metrics if "events" in entry}
     assert events[2]["joined"] == [7, 8] and events[3]["left"] == [0, 1] and 0 in events[5]["joined"]
-    original = Training._round
-
-    def stops_in_round_six(self):
-        if self.rounds == 5:
-            raise Interrupted("here")
-        return original(self)
-
-    monkeypatch.setattr(Training, "_round", stops_in_round_six)
-    with pytest.raises(Interrupted):
+    with interrupted_after(5):
         fedmux.run(scenario(method), tmp_path / "parts")
-    monkeypatch.undo()
     fedmux.resume(tmp_path / "parts")
     assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
     "losing",
-    [(Dropout(rate=(0.1, 0.5), correction="known"), None), (None, Stragglers(over_selection=1.6))],
-    ids=["dropouts", "stragglers"],
+    [
+        (Dropout(rate=(0.1, 0.5)), None),
+        (None, Stragglers(over_selection=1.6)),
+        (Dropout(rate=(0.3, 0.8)), Stragglers(over_selection=1.6)),
+    ],
+    ids=["dropouts", "stragglers", "both"],
 )
 @pytest.mark.parametrize(("method", "options"), [v for v in UNBIASED if not v.values[1]])
 def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(method, options, losing):
@@ -99,10 +93,10 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(
         aggregator.restore(history)
         state = round_state(now, round=2, seed=draw)
         drawn = allocator.plan(state).draw(state.rng())
-        back = returns.draw(draw)[drawn.client]
-        back = returns.first(drawn.client, back, returns.enough(drawn.client), draw)
+        came = returns.draw(draw)[drawn.client]
+        back = returns.first(drawn.client, came, returns.enough(drawn.client, 1.6), draw)
         lost += int((~back).sum())
-        returned = drawn.only(back, returns.correction(drawn.client, back))
+        returned = drawn.only(back, returns.correction(drawn.client, came, back))
         after = step(aggregator, state, returned, models, updates)
         steps[draw] = [-model.parameters.numpy() for model in after]
     wanted = np.einsum("is,isp->sp", now.shares, updates)
@@ -198,14 +192,14 @@ def test_a_trace_that_makes_no_sense_is_refused(tmp_path, text, says):
 def test_a_return_probability_is_learned():
     returns = Returns(Dropout(rate=(0.0, 0.6), correction="estimated"), 30, seed=1)
     everyone, all_back = np.arange(30), np.ones(30, bool)
-    assert (returns.correction(everyone, all_back) == 1).all()  # before anything is known
+    assert (returns.correction(everyone, all_back, all_back) == 1).all()  # before anything is known
     for number in range(2000):
-        returns.learn(everyone, returns.draw(number))
-    learned = returns.correction(everyone, all_back)
+        returns.learn(everyone, returns.draw(number), all_back)
+    learned = returns.correction(everyone, all_back, all_back)
     assert learned == pytest.approx(returns.probability, abs=0.06)
     again = Returns(Dropout(rate=(0.0, 0.6), correction="estimated"), 30, seed=1)
     again.restore(returns.state())
-    assert (again.correction(everyone, all_back) == learned).all()
+    assert (again.correction(everyone, all_back, all_back) == learned).all()
 
 
 def test_slow_clients_are_left_behind_and_their_own_record_makes_up_for_it():
@@ -213,12 +207,13 @@ def test_slow_clients_are_left_behind_and_their_own_record_makes_up_for_it():
     returns, everyone = Returns(None, 40, 3, stragglers), np.arange(40)
     taken = np.zeros(40)
     for number in range(1500):
-        back = returns.first(everyone, np.ones(40, bool), returns.enough(everyone), number)
+        came = np.ones(40, bool)
+        back = returns.first(everyone, came, returns.enough(everyone, 2.0), number)
         assert back.sum() == 20
-        returns.learn(everyone, back)
+        returns.learn(everyone, came, back)
         taken += back
     assert taken.min() < 0.2 * 1500 < 0.8 * 1500 < taken.max()
-    assert returns.correction(everyone, back) == pytest.approx(taken / 1500, abs=0.02)
+    assert returns.correction(everyone, came, back) == pytest.approx(taken / 1500, abs=0.02)
 
 
 @pytest.mark.parametrize("method", ["mmfl-lvr", "full", "round-robin"])
@@ -232,15 +227,80 @@ def test_over_selection_draws_more_and_takes_as_many_as_were_wanted(tmp_path, me
     ]
     for entry in runs[1].metrics[1:]:
         uploads = sum(task["uploads"] for task in entry["tasks"].values())
-        assert (
-            abs(uploads - entry["dropped"]) <= 3
-        )  # half of the drawn clients, rounded up; a client may train two
+        if method == "full":  # wants everybody: there are no more to draw
+            assert entry["dropped"] == 0
+        else:  # half of the drawn clients, rounded up; a client may train two
+            assert abs(uploads - entry["dropped"]) <= 3
     drawn = [len(run.allocation) for run in runs]
     assert drawn[1] == drawn[0] if method == "full" else 1.5 * drawn[0] < drawn[1]
 
 
-def test_without_correction_the_loss_is_reported(tmp_path):
-    small = table(method="random", rounds=6, dropout={"rate": 0.5})
+@pytest.mark.parametrize("method", ["random", "fedvarp", "mmfl-lvr", "fedfairmmfl", "mmfl-group", "full"])
+@pytest.mark.parametrize(("budget", "wanted"), [({"rate": 0.9}, 18), ({"jobs": 15.0}, 15)])
+def test_over_selection_never_waits_for_fewer_than_were_wanted(tmp_path, method, budget, wanted):
+    """So many times the clients there are cannot be drawn: then most of them are waited for."""
+    small = table(method=method, rounds=3, stragglers={"over_selection": 1.5})
+    small["population"] = {"clients": 20, "processors": 1, "availability": 1.0, **budget}
+    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    for entry in run.metrics[1:]:
+        uploads = sum(task["uploads"] for task in entry["tasks"].values())
+        assert uploads >= (40 if method == "full" else wanted)
+
+
+def test_what_jobs_cost_has_no_say_in_whom_a_method_waits_for_that_does_not_weigh_it(tmp_path):
+    small = table(method="random", rounds=5, stragglers={"over_selection": 1.3})
+    small["population"] = {"clients": 40, "jobs": 12, "processors": 1}
+    costly = {**small, "task": [{**task, "cost": 5.0} for task in small["task"]]}
+    taken = [
+        [
+            entry["dropped"]
+            for entry in fedmux.run(validated(Experiment, t, "test"), tmp_path / name).metrics[1:]
+        ]
+        for name, t in (("plain", small), ("costly", costly))
+    ]
+    assert taken[0] == taken[1]
+
+
+def test_groups_wait_for_as_many_as_they_train_without_over_selection(tmp_path):
+    small = table(method="mmfl-group", rounds=8)
+    small["population"] = {"clients": 24, "jobs": 3, "processors": 1}
+    more = {**small, "stragglers": {"over_selection": 3.0}}
+    runs = [
+        fedmux.run(validated(Experiment, t, "test"), tmp_path / name)
+        for name, t in (("a", small), ("b", more))
+    ]
+    uploads = [[sum(t["uploads"] for t in e["tasks"].values()) for e in run.metrics[1:]] for run in runs]
+    assert min(uploads[1]) >= min(uploads[0])
+
+
+@pytest.mark.parametrize("correction", ["known", "none"])
+def test_dropouts_leave_the_expected_step_of_an_unbiased_method_as_it_is_unless_that_is_unwanted(
+    tmp_path, correction
+):
+    told = {} if correction == "known" else {"correction": "none"}
+    small = table(method="random", rounds=400, dropout={"rate": 0.5, **told})
+    small["evaluation"] = {"every": 400, "clients": False}
+    small["task"] = [{**task, "learning_rate": 1e-4} for task in small["task"]]
+    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    sizes = np.array([[task["step_size"] for task in e["tasks"].values()] for e in run.metrics[1:]])
+    error = sizes.std(0) / np.sqrt(len(sizes))
+    assert (np.abs(sizes.mean(0) - (1.0 if correction == "known" else 0.5)) < 4.5 * error).all()
+
+
+def test_the_work_of_clients_that_drop_out_is_counted_as_wasted(tmp_path):
+    for method, kept in (("random", False), ("mmfl-gvr", True)):
+        small = table(method=method, rounds=6, dropout={"rate": 0.5})
+        run = fedmux.run(validated(Experiment, small, "test"), tmp_path / method)
+        jobs, totals = run.allocation, run.summary["totals"]
+        dropped = jobs[jobs["weight"] == 0]
+        # One local step each: no client has more points than a batch. For a norm all of them train anyway.
+        assert totals["wasted_steps"] == (0 if kept else len(dropped)) and len(dropped)
+        if not kept:
+            assert totals["gradient_steps"] == len(jobs)
+
+
+def test_the_loss_of_jobs_is_reported(tmp_path):
+    small = table(method="random", rounds=6, dropout={"rate": 0.5, "correction": "none"})
     run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
     jobs = run.allocation
     dropped = int((jobs["weight"] == 0).sum())

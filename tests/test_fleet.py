@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from conftest import task_of
-from fedmux.aggregation import LocalRule
+from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment
 from fedmux.errors import FedmuxError
 from fedmux.flat import Layout, Model
@@ -19,6 +20,7 @@ from fedmux.fleet.local import TightLoop, reference_update
 from fedmux.fleet.simulated import SimulatedFleet, client_means
 from fedmux.fleet.stacked import Stacked
 from fedmux.tasks import build
+from fedmux.tasks.losses import squared_error
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.team import Team
 
@@ -299,13 +301,13 @@ def test_the_losses_of_a_round_come_from_the_scores_of_the_last_one(monkeypatch)
     passes = []
     inner = fleet._forward
     monkeypatch.setattr(fleet, "_forward", lambda *given: (passes.append(len(given[2])), inner(*given))[1])
-    accuracies = fleet.client_accuracies([model], asked)
+    accuracies = fleet.client_scores([model], asked).accuracy
     fewer = asked & (np.arange(5) != 4)[:, None]
     losses = fleet.signals([model], {"loss"}, 0, fewer, None).losses
     assert passes == [60] and np.isnan(losses[[2, 4], 0]).all()
     fresh = SimulatedFleet([image_task("mlp")], seed=0)
     assert np.array_equal(losses, fresh.signals([model], {"loss"}, 0, fewer, None).losses, equal_nan=True)
-    assert np.array_equal(accuracies, fresh.client_accuracies([model], asked), equal_nan=True)
+    assert np.array_equal(accuracies, fresh.client_scores([model], asked).accuracy, equal_nan=True)
     fleet.signals([Model(model.parameters + 1, model.buffers)], {"loss"}, 0, fewer, None)
     assert passes == [60, 28]  # other weights, another pass
 
@@ -368,21 +370,37 @@ def test_scores_are_means_over_points() -> None:
     model = task.layout.read()
     with torch.no_grad():
         right = (task.module(task.x).argmax(1) == task.y).double()
-    clients = fleet.client_accuracies([model], np.array([[True]] * 5))
+    clients = fleet.client_scores([model], np.array([[True]] * 5)).accuracy
     assert clients[0, 0] == pytest.approx(float(right[:7].mean()))
     assert np.isnan(clients[2, 0])
     assert fleet.evaluate([model], "test").accuracy[0] == pytest.approx(float(right[:5].mean()))
 
 
-def test_a_diverging_client_is_named() -> None:
+@pytest.mark.parametrize("local", ["loop", "stacked"])
+def test_what_is_not_finite_is_left_out_and_reports_of_it_are_named(local: str) -> None:
+    """Of three clients one has a point that is not finite; its neighbours in a stack are not touched."""
     task = image_task("mlp")
-    fleet = SimulatedFleet([task], seed=0)
+    fleet = SimulatedFleet([task], seed=0, engine=engine_of(local))
     model = task.layout.read()
-    broken = Model(torch.full_like(model.parameters, float("inf")), model.buffers)
-    one = np.ones(1)
-    job = Assignment(np.array([3]), np.array([0]), one.astype(int), one, one)
-    with pytest.raises(FedmuxError, match=r'task "test": the update of client 3 in round 1 is not finite'):
-        list(fleet.train([broken], job, 0))
+    ones = np.ones(3)
+    jobs = Assignment(np.array([0, 3, 4]), np.zeros(3, int), ones.astype(int), ones, ones)
+    wanted = {int(row): update for chunk in fleet.train([model], jobs, 0) for row, update in rows_of(chunk)}
+    task.x[task.offsets[3]] = float("nan")
+    found = {int(row): update for chunk in fleet.train([model], jobs, 0) for row, update in rows_of(chunk)}
+    assert sorted(found) == [0, 2] and all(torch.equal(found[row], wanted[row]) for row in found)
+    signals = fleet.signals(
+        [model], {"loss", "norm"}, 0, np.array([[True]] * 5) & (task.sizes > 0)[:, None], None
+    )
+    assert signals.silent.tolist() == [[False], [False], [False], [True], [False]]
+    assert np.isnan(signals.losses[3, 0]) and np.isnan(signals.norms[3, 0])
+    assert np.isfinite(signals.norms[[0, 1, 4], 0]).all()
+    assert [str(failure) for failure in fleet.failures] == [
+        'client 3, task "test": query.signals: the loss is not finite'
+    ]
+
+
+def rows_of(chunk: Updates) -> Iterator[tuple[int, torch.Tensor]]:
+    return zip(chunk.rows.tolist(), chunk.parameters.clone())
 
 
 def test_a_module_that_fails_on_a_client_is_named() -> None:
@@ -396,6 +414,32 @@ def test_a_module_that_fails_on_a_client_is_named() -> None:
 def test_client_means_are_over_each_client_s_own_points() -> None:
     means = client_means(torch.tensor([[1.0, 3.0, 5.0], [2.0, 2.0, 0.0]]), np.array([0, 2, 2, 3]))
     assert means.tolist() == [[2, 0, 5], [2, 0, 0]]
+
+
+@pytest.mark.parametrize("large", [2.0**60, float("inf"), float("nan")])
+def test_one_client_s_enormous_loss_hides_nobody_else_s(large: float) -> None:
+    losses = torch.tensor([[3.0, 5.0, large, 12.75, 5.0, 7.0]])
+    means = client_means(losses, np.array([0, 2, 3, 4, 6]))[0]
+    assert means[[0, 2, 3]].tolist() == [4, 12.75, 6]
+    assert means[1] == large or np.isnan(large)
+
+
+def test_a_regression_task_with_one_enormous_target_reports_every_client_s_own_loss() -> None:
+    rng = np.random.default_rng(0)
+    x, y = torch.from_numpy(rng.normal(0, 1, (60, 3)).astype(np.float32)), torch.zeros(60)
+    y[SIZES[0]] = 1e9  # client 1's only point
+    task = task_of(nn.Linear(3, 1), x, y, SIZES, loss=squared_error)
+    losses = (
+        SimulatedFleet([task], seed=0)
+        .signals([task.layout.read()], {"loss"}, 0, np.ones((5, 1), bool), None)
+        .losses[:, 0]
+    )
+    with torch.no_grad():
+        wanted = [
+            float(squared_error(task.module(part), target).double().mean())
+            for part, target in zip(x.split(SIZES), y.split(SIZES))
+        ]
+    assert losses[[0, 1, 3, 4]] == pytest.approx(np.array(wanted)[[0, 1, 3, 4]], rel=1e-5)
 
 
 def test_flat_weights_go_there_and_back() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 from fedmux.data.png import decode_png
-from fedmux.reproduce.preset import find, names
+from fedmux.methods.fairness import FairVr
+from fedmux.methods.variance_reduced import BestStale, Gvr, GvrStale, Lvr
+from fedmux.reproduce.preset import all_presets, find, names
+from fedmux.tasks.resnet import ResNet18
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "papers/results/auction-exp5/take-up.png"
@@ -92,6 +96,27 @@ def test_a_folder_without_a_summary_is_refused(papers, tmp_path):
     with pytest.raises(SystemExit, match=r"has no summary\.json; `fedmux reproduce fig3` writes it"):
         papers.main(["--keep", str(tmp_path / "reproduced/fig3")])
     assert not (tmp_path / "results/fig3").exists()
+
+
+def test_the_page_says_what_is_ours_in_every_run_and_where_rates_were_chosen(papers):
+    said = " ".join(papers.INTRODUCTION.split())
+    for method in (Gvr(), Lvr(), GvrStale(), BestStale()):
+        assert f"`floor = {method.floor:g}`" in said and f"`mixing = {method.mixing:g}`" in said
+    assert FairVr().floor == Gvr().floor and not getattr(FairVr(), "mixing", 0)
+    for preset in all_presets():  # or the page would be wrong
+        text = (files("fedmux") / "presets" / f"{preset.name}.toml").read_text()
+        assert "floor" not in text and "mixing" not in text
+    norms = [module for module in ResNet18(3, 10).modules() if "Norm" in type(module).__name__]
+    assert {type(module).__name__ for module in norms} == {"GroupNorm"} and "GroupNorm" in said
+    assert "`--set evaluation.report=validation`" in said
+
+
+def test_the_experiments_of_the_third_paper_stand_in_its_third_section():
+    presets = [preset for preset in all_presets() if preset.paper.startswith("[P3]")]
+    assert {preset.paper for preset in presets} == {"[P3] section III", "[P3] Fig. 3"}
+    for preset in presets:
+        kept = json.loads((ROOT / "papers/results" / preset.name / "summary.json").read_text())
+        assert kept["paper"] == preset.paper
 
 
 ALL = ["fedfairmmfl", "random", "round-robin", "q-ffl"]

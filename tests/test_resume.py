@@ -16,10 +16,15 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from commands import fedmux, small_experiment, start, touch_number
-from conftest import files
+from conftest import files, interrupted_after, table
 from fedmux.errors import FedmuxError
+from fedmux.experiment import Experiment
 from fedmux.methods import registry
+from fedmux.problems import validated
 from fedmux.record import Run, RunFolder
+from fedmux.session import resume as go_on
+from fedmux.session import run as train
+from fedmux.session import to_resume
 
 EXPERIMENT = small_experiment(rounds=8, checkpoint_every=2)
 # Long enough for a signal from outside to arrive in time.
@@ -517,3 +522,28 @@ def test_the_record_of_a_run_is_an_experiment_file_of_its_own(here, reference):
     fedmux("run", "run/experiment.toml", "-q", "-o", "again", cwd=here).done()
     assert (here / "again" / "experiment.toml").read_text() == table
     assert reference().reached_by(here / "again")
+
+
+def test_a_run_of_an_older_version_that_lacks_new_keys_goes_on(tmp_path, monkeypatch):
+    """Keys that have come since then have their defaults; a key that differs is another experiment."""
+    experiment = validated(Experiment, table(rounds=4, output={"checkpoint_every": 1}), "test")
+    train(experiment, tmp_path / "whole")
+    older = experiment.table()
+    for section, key in (("stop", "retries"), ("evaluation", "report")):
+        del older[section][key]
+    for task in older["task"]:
+        del task["units"]
+    monkeypatch.setattr(Experiment, "table", lambda self: older)
+    with interrupted_after(2):
+        train(experiment, tmp_path / "parts")
+    monkeypatch.undo()
+    go_on(tmp_path / "parts")
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    other = validated(Experiment, table(rounds=5), "test")
+    with pytest.raises(FedmuxError, match="was started with another experiment"):
+        to_resume(unfinished(tmp_path), other, {})
+
+
+def unfinished(folder: Path) -> Path:
+    (folder / "parts" / "summary.json").unlink()
+    return folder / "parts"

@@ -86,6 +86,33 @@ def test_training_stops_once_every_task_reaches_the_target(tmp_path):
     assert not fedmux.run(make(stop={"accuracy": 1.0}), tmp_path / "other").summary["stopped_at_target"]
 
 
+def test_a_task_that_has_left_or_diverged_is_not_waited_for(tmp_path):
+    """Task b leaves untrained, or cannot be trained: once a has reached the target there is no more to do."""
+    event = [{"round": 2, "leave_tasks": ["b"]}]
+    left = fedmux.run(make(method="full", rounds=200, stop={"accuracy": 0.5}, event=event), tmp_path / "left")
+    assert left.summary["stopped_at_target"] and left.summary["rounds"] < 200
+    broken = table(method="full", rounds=200, stop={"accuracy": 0.5})
+    broken["task"][1] |= {"learning_rate": 1e9}
+    run = fedmux.run(validated(Experiment, broken, "test"), tmp_path / "run", notice=lambda line: None)
+    assert run.summary["stopped_at_target"] and run.summary["rounds"] < 200
+
+
+def test_the_validation_part_can_be_reported_for_choosing_settings_on_it(tmp_path):
+    plain = fedmux.run(make(rounds=2), tmp_path / "plain")
+    chosen = fedmux.run(make(rounds=2, evaluation={"report": "validation"}), tmp_path / "chosen")
+    name = "models/a.safetensors"
+    assert (plain.path / name).read_bytes() == (chosen.path / name).read_bytes()
+    task = assemble(make(rounds=2)).tasks[0]
+    task.module.load_state_dict(chosen.model("a"))
+    with torch.no_grad():
+        right = (task.module.eval()(task.validation[0]).argmax(1) == task.validation[1]).double().mean()
+    assert chosen.metrics[-1]["tasks"]["a"]["accuracy"] == pytest.approx(float(right))
+
+
+def test_the_final_accuracy_of_a_short_run_says_over_how_many_rounds_it_is(tmp_path):
+    assert fedmux.run(make(rounds=2), tmp_path / "run").summary["final_rounds"] == 2
+
+
 def test_initial_weights_are_where_training_starts(tmp_path):
     first = fedmux.run(make(method="full"), tmp_path / "first")
     changes = table(method="full", rounds=1)

@@ -103,7 +103,7 @@ class Comparison:
                 for process in [p for p in working if p.poll() is not None]:
                     cell = working.pop(process)
                     if process.returncode:
-                        reason = self.last_words(cell) or f"ended with {process.returncode}"
+                        reason = self._last_line(cell) or f"ended with {process.returncode}"
                         failures.append(f"{cell.name}: {reason}")
         except BaseException:
             for process in working:
@@ -116,9 +116,21 @@ class Comparison:
 
     def last_words(self, cell: Cell) -> str:
         """Why a run ended that did not finish; empty if it did, or has not begun."""
+        return "" if self.finished(cell) else self._last_line(cell)
+
+    def _last_line(self, cell: Cell) -> str:
         log = self.path / "runs" / f"{cell.name}.log"
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        return lines[-1].removeprefix("fedmux: ") if lines and not self.finished(cell) else ""
+        return lines[-1].removeprefix("fedmux: ") if lines else ""
+
+    def divergences(self, but: Sequence[str] = ()) -> list[str]:
+        """A line for each task of a finished run that was paused, but for runs of which one tells already."""
+        return [
+            f'{cell.name}: task "{name}" diverged in round {told["round"]}: {told["reason"]}'
+            for cell in self.asked
+            if self.finished(cell) and not any(line.startswith(f"{cell.name}: ") for line in but)
+            for name, told in Run(self.folder(cell)).summary.get("diverged", {}).items()
+        ]
 
     def _share_out(self, parallel: int, runs: int) -> tuple[int, Iterator[list[str]]]:
         """How many runs at a time, and options for each run as it starts."""
@@ -219,6 +231,9 @@ def _row(runs: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) 
             for key in ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
         },
         "seconds": float(np.mean([run["seconds"] for run in runs.values()])),
+        "diverged": {
+            f"seed {seed}": sorted(run["diverged"]) for seed, run in runs.items() if run.get("diverged")
+        },
     }
 
 

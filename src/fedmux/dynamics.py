@@ -88,10 +88,11 @@ class Dropout(_Settings):
     rate: float | tuple[float, float] = Field(
         description="probability that a client drawn in a round does not return, or a range over clients"
     )
-    correction: Literal["none", "known", "estimated"] = Field(
-        "none",
-        description="divide weights by the probability to return: `known`, or `estimated` from the past; "
-        "`none` leaves the expected step too small. Averages need no correction",
+    correction: Literal["known", "estimated", "none"] = Field(
+        "known",
+        description="unbiased weights are divided by the probability to return: `known`, or `estimated` from "
+        "the past; `none` leaves the expected step too small. Averages divide by the weight that came back "
+        "whatever this says: their steps keep their length and lean towards clients that return",
     )
 
     @model_validator(mode="after")
@@ -110,8 +111,9 @@ class Stragglers(_Settings):
     )
     correction: Literal["share", "estimated"] = Field(
         "share",
-        description="divide weights by the probability to be in time: `share`: the part of the drawn clients "
-        "that was taken, for clients that are alike; `estimated`: each client's own record",
+        description="unbiased weights are divided by the probability to be in time: `share`: the part of the "
+        "clients that could answer that was taken, for clients that are equally fast; `estimated`: each "
+        "client's own record, which covers dropouts too",
     )
     spread: float = Field(
         0.0,
@@ -273,11 +275,11 @@ class Returns:
         self.probability = 1 - loss  # N: to return at all
         self.drawn, self.returned = np.zeros(clients), np.zeros(clients)
 
-    def enough(self, clients: Ints) -> int | None:
-        """How many of the drawn clients (J) are waited for; None: all."""
+    def enough(self, clients: Ints, over_selection: float) -> int | None:
+        """How many of the drawn clients (J) are waited for, so many times those wanted; None: all."""
         if self.stragglers is None:
             return None
-        return math.ceil(len(np.unique(clients)) / self.stragglers.over_selection)
+        return math.ceil(len(np.unique(clients)) / over_selection - 1e-9)
 
     def draw(self, round: int) -> Bools:
         """Clients that would return this round (N)."""
@@ -294,24 +296,31 @@ class Returns:
         times *= np.exp(self.stragglers.spread * slowness)
         return back & np.isin(clients, came[np.argsort(times[came])[:enough]])
 
-    def correction(self, clients: Ints, back: Bools) -> Floats:
-        """What weights are divided by (N), when of these jobs (J) these came back: 1 without a correction."""
-        settings = self.stragglers or self.dropout
-        kind = settings.correction if settings else "none"
-        if kind == "known":
-            return self.probability
-        if kind == "share":
-            share = len(np.unique(clients[back])) / max(1, len(np.unique(clients)))
-            return np.full(len(self.probability), share)
-        if kind == "estimated":  # a client's own record, drawn towards the fleet's while it is short
-            fleet = (self.returned.sum() + 1) / (self.drawn.sum() + 1)
-            return (self.returned + 5 * fleet) / (self.drawn + 5)
-        return np.ones(len(self.probability))
+    def correction(self, clients: Ints, came: Bools, back: Bools) -> Floats:
+        """What weights are divided by (N), when of these jobs (J) these could come and these were taken.
 
-    def learn(self, clients: Ints, back: Bools) -> None:
-        """Take note of a round: the clients drawn, and which of them came back."""
+        A dropout takes a client with its own probability; being among the first is as likely for everyone who
+        could come. The product keeps the expected step even though a round may lose everybody.
+        """
+        if self.stragglers is not None and self.stragglers.correction == "estimated":
+            return self._estimated()
+        kind = self.dropout.correction if self.dropout else "none"
+        chance = {"known": self.probability, "estimated": self._estimated()}.get(kind)
+        chance = np.ones(len(self.probability)) if chance is None else chance
+        if self.stragglers is None:
+            return chance
+        return chance * len(np.unique(clients[back])) / max(1, len(np.unique(clients[came])))
+
+    def _estimated(self) -> Floats:
+        """N: from each client's own record, drawn towards the fleet's while it is short."""
+        fleet = (self.returned.sum() + 1) / (self.drawn.sum() + 1)
+        return (self.returned + 5 * fleet) / (self.drawn + 5)
+
+    def learn(self, clients: Ints, came: Bools, back: Bools) -> None:
+        """Take note of a round: the clients drawn, and which of them came, or were taken if that counts."""
+        taken = back if self.stragglers is not None and self.stragglers.correction == "estimated" else came
         self.drawn[clients] += 1
-        self.returned[clients[back]] += 1
+        self.returned[clients[taken]] += 1
 
     def state(self) -> dict[str, np.ndarray]:
         estimates = self.dropout or self.stragglers

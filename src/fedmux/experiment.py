@@ -34,6 +34,7 @@ from fedmux.methods import Method, find, options
 from fedmux.privacy import Privacy
 from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
+from fedmux.tasks.losses import default_metric
 
 
 class Settings(BaseModel):
@@ -189,6 +190,12 @@ class TaskSettings(Settings):
     momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD, from zero in each job")
     weight_decay: float = Field(0.0, ge=0, description="of local SGD")
     cost: float = Field(1.0, gt=0, description="of a job, in units of the budget, for methods that weigh it")
+    units: float = Field(
+        1.0,
+        ge=1,
+        description="what a job takes of a processor: a client's expected load stays within its processors, "
+        "for methods that weigh it",
+    )
     clip: float | None = Field(None, gt=0, description="largest gradient norm of a local step")
     privacy: Privacy | None = Field(
         None, description="clipping and noise on whole updates before they leave a client; default neither"
@@ -207,6 +214,11 @@ class Evaluation(Settings):
         lt=1,
         description="part of the held-out points that allocators may look at; the rest is reported",
     )
+    report: Literal["test", "validation"] = Field(
+        "test",
+        description="what metrics and summary report: the rest of the held-out points, or the validation "
+        "part, for choosing learning rates and the like without a look at what will be reported",
+    )
     clients: bool = Field(True, description="also score the models on each client's own points")
     thresholds: list[float] = Field(
         [0.5, 0.6, 0.7, 0.8, 0.9], description="accuracies whose first round is reported"
@@ -214,11 +226,21 @@ class Evaluation(Settings):
 
 
 class Stop(Settings):
-    """When to stop before the last round."""
+    """When to stop before the last round, and what happens when a task diverges."""
 
     accuracy: float | None = Field(
-        None, gt=0, le=1, description="stop once every task reaches this accuracy on the validation part"
+        None,
+        gt=0,
+        le=1,
+        description="stop once every task that is still trained has this accuracy on the validation part",
     )
+    divergence: Literal["pause", "retry", "stop"] = Field(
+        "pause",
+        description="what becomes of a task that diverges: `pause`: it goes back to its last sound model and "
+        "gets no more jobs, the others go on; `retry`: it goes back and on with half the learning rate, "
+        "`retries` times, then it pauses; `stop`: the run ends",
+    )
+    retries: int = Field(3, ge=1, description="of `retry`: how often a task's learning rate is halved")
 
 
 def _check_mechanism(value: str) -> str:
@@ -389,10 +411,14 @@ class Experiment(Settings):
             raise ValueError(
                 f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
             )
-        if self.stragglers and self.dropout and self.dropout.correction != "none":
-            raise ValueError("[dropout] correction: give it in [stragglers], which then is for both")
         self.method.check(len(self.tasks))
+        self.method.fitted(self.metrics)
         return self
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """What each task is scored by."""
+        return {task.name: task.metric or default_metric(task.loss) for task in self.tasks}
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Experiment":

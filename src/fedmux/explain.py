@@ -4,7 +4,7 @@ Variances are of the aggregated step divided by the learning rate, [P1] Eq. 12: 
 clients of d^2 / B ||G / eta||^2 (1 / p - 1). They need every client's update, so every client trains once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ class Explanation:
     variance: Floats  # S: of this method; inf where it is not unbiased
     random_variance: Floats  # S
     least_variance: Floats  # S: where the sum over tasks is least, for the true norms
-    ceiling: float  # the largest total a client can have: 1, less what is mixed with Random
+    ceiling: float  # the largest load a client can have: 1, less what is mixed with Random
+    units: Floats  # S: what a job takes of a processor
 
     @property
     def expected(self) -> Floats:
@@ -41,8 +42,8 @@ class Explanation:
 
     @property
     def saturated(self) -> Bools:
-        """N: clients whose total probability has reached its bound."""
-        return (self.processors > 0) & (self.probability.sum(1) >= self.ceiling - 1e-9)
+        """N: clients whose load has reached its bound."""
+        return (self.processors > 0) & (self.probability @ self.units >= self.ceiling - 1e-9)
 
     def table(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -86,11 +87,14 @@ def _explain(experiment: Experiment) -> Explanation:
     people = setting.in_round(0)
     fleet = SimulatedFleet(setting.tasks, experiment.seed, engine_of(experiment))
     models = [task.layout.read() for task in fleet.tasks]
-    allocator = experiment.method.allocator()
+    method, _ = experiment.method.fitted(experiment.metrics)
+    allocator = method.allocator()
     # In the first round nobody has sent anything: the norm is the residual, and every projection is 0.
-    stale = experiment.method.aggregator().stale
-    signals = fleet.signals(models, {"loss", "norm"}, 0, people.available, stale)
+    signals = fleet.signals(models, {"loss", "norm"}, 0, people.available, method.aggregator().stale)
+    if signals.silent is not None:  # not drawn, as in a run
+        people = replace(people, eligible=people.eligible & ~signals.silent)
     assert signals.norms is not None
+    units = np.array([settings.units for settings in experiment.tasks])
     state = RoundState(
         round=0,
         rounds=experiment.rounds,
@@ -99,6 +103,7 @@ def _explain(experiment: Experiment) -> Explanation:
         budget=experiment.population.budget,
         learning_rates=np.array([task.learning_rate(0) for task in setting.tasks]),
         costs=np.array([settings.cost for settings in experiment.tasks]),
+        units=units,
         signals=Signals(signals.losses, signals.norms, np.zeros(people.sizes.shape)),
         accuracies=fleet.evaluate(models, "validation").accuracy,
     )
@@ -129,7 +134,8 @@ def _explain(experiment: Experiment) -> Explanation:
         variance=steps if is_unbiased(experiment.method) else np.full(len(steps), np.inf),
         random_variance=variance(people, norms, random.probability, people.processors),
         least_variance=variance(people, norms, best, people.processors),
-        ceiling=1 - mixing * (1 - float(random.probability.sum(1).max(initial=0.0))),
+        ceiling=1 - mixing * (1 - float((random.probability @ units).max(initial=0.0))),
+        units=units,
     )
 
 

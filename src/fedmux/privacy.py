@@ -41,8 +41,9 @@ class Privacy(BaseModel):
 
     def clipped(self, updates: Tensor) -> Tensor:
         """k x P, each row no longer than `clip`."""
-        norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
-        return updates * torch.clamp(self.clip / norms.clamp(min=1e-30), max=1.0)
+        # Squares of large entries overflow in float32: the update would be scaled to nothing.
+        norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True, dtype=torch.float64)
+        return updates * torch.clamp(self.clip / norms.clamp(min=1e-30), max=1.0).to(updates)
 
     def sent(self, updates: Tensor, sources: list[Generator]) -> Tensor:
         """Clipped, with noise from one source for each row."""

@@ -122,6 +122,7 @@ class RoundProgress:
         for number, (name, values) in enumerate(self.metrics["tasks"].items()):
             curve = self.curves.get(name, [])
             now = f"{curve[-1]:.1%}" if curve else "-"
+            name += " (diverged)" if "diverged" in values else ""
             change = f"{100 * (curve[-1] - curve[-2]):+.1f}" if len(curve) > 1 else ""
             work = (str(values.get(key, "")) for key in ("jobs", "uploads"))
             table.add_row(Text(name), now, change, *work, who.get(number, ""), Sparkline(curve))

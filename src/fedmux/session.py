@@ -82,10 +82,18 @@ def to_resume(folder: Path, experiment: Experiment | None, execution: Mapping[st
         return None
     known = existing.table
     experiment = experiment or validated(Experiment, known, str(folder / "experiment.toml"))
-    filled = experiment.table()
-    if {key: filled.get(key) for key in known} != known:
+    if not _holds(experiment.table(), known):
         raise FedmuxError(f"{folder}: was started with another experiment; start a new run with another -o")
     return experiment.executed(execution)
+
+
+def _holds(table: Any, part: Any) -> bool:
+    """Whether a table has all that another has; keys that newer versions know may come on top."""
+    if isinstance(table, dict) and isinstance(part, dict):
+        return all(key in table and _holds(table[key], value) for key, value in part.items())
+    if isinstance(table, list) and isinstance(part, list):
+        return len(table) == len(part) and all(map(_holds, table, part))
+    return bool(table == part)
 
 
 def _go_on(

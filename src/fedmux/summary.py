@@ -24,7 +24,7 @@ def across_tasks(accuracy: Floats) -> dict[str, float]:
 
 def client_distribution(accuracy: Floats) -> dict[str, float]:
     """How a model's accuracy is spread over clients; NaN entries do not have the task."""
-    values = accuracy[~np.isnan(accuracy)]
+    values = accuracy[np.isfinite(accuracy)]
     if len(values) == 0:
         return {}
     return {"mean": float(values.mean()), "std": float(values.std()), **distribution(values)}
@@ -43,14 +43,14 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
     names = [task.name for task in experiment.tasks]
     curves = {name: _curve(evaluated, name) for name in names}
     accuracy = {name: _final(curve, rounds) for name, curve in curves.items() if curve}
-    costs = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "forward_passes")
+    costs = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "wasted_steps", "forward_passes")
     work = [entry["tasks"][name] for entry in metrics if entry["round"] for name in names]
     return {
         "name": experiment.name,
         "method": options(experiment.method)["name"],
         "seed": experiment.seed,
         "rounds": rounds,
-        "final_rounds": FINAL_ROUNDS,
+        "final_rounds": min(FINAL_ROUNDS, rounds),
         "stopped_at_target": stopped,
         "accuracy": across_tasks(np.array(list(accuracy.values()))),
         "tasks": {
@@ -59,12 +59,13 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
                 "last_accuracy": curve[-1][1],
                 "last_loss": curve[-1][2],
                 "rounds_to": _rounds_to(experiment, [(number, score) for number, score, _ in curve]),
+                **({"diverged": paused} if (paused := metrics[-1]["tasks"][name].get("diverged")) else {}),
             }
             for name, curve in curves.items()
             if curve
         },
         "rounds_to": _rounds_to(experiment, [(e["round"], e["accuracy"]["mean"]) for e in evaluated]),
-        "totals": {cost: sum(entry[cost] for entry in work) for cost in costs},
+        "totals": {cost: sum(entry.get(cost, 0) for entry in work) for cost in costs},
         "dropped": sum(entry.get("dropped", 0) for entry in metrics),
         "server_bytes": sum(metrics[-1]["tasks"][name].get("server_bytes", 0) for name in names),
         "seconds": metrics[-1]["seconds"],

@@ -25,7 +25,7 @@ def run_table(summary: dict[str, Any]) -> Table:
         Column("task", no_wrap=True),
         *(Column(head, justify="right") for head in heads),
         title=title,
-        caption=f"accuracy: mean over the last {summary['final_rounds']} rounds; loss: of the last",
+        caption=f"accuracy: {_final(summary)}; loss: of the last",
     )
 
     def first_rounds(values: dict[str, Any]) -> str:
@@ -33,6 +33,7 @@ def run_table(summary: dict[str, Any]) -> Table:
         return "  ".join("-" if number is None else str(number) for number in rounds)
 
     for name, values in summary["tasks"].items():
+        name += f" (diverged in round {values['diverged']})" if "diverged" in values else ""
         table.add_row(name, f"{values['accuracy']:.1%}", f"{values['last_loss']:.3f}", first_rounds(values))
     table.add_section()
     table.add_row("mean", f"{summary['accuracy']['mean']:.1%}", "", first_rounds(summary))
@@ -49,13 +50,14 @@ def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
         Column("method", overflow="fold"),  # the one to give way on a narrow terminal
         *(Column(head, justify="right", no_wrap=True) for head in heads),
         title=f"{name}: final accuracy over tasks, seeds {_seeds(rows)}",
-        caption=f"accuracy: mean over the last {rows[0]['final_rounds']} rounds ± deviation over seeds; "
+        caption=f"accuracy: {_final(rows[0])} ± deviation over seeds; "
+        f"{'*: a task diverged and was paused; ' if any(row.get('diverged') for row in rows) else ''}"
         f"relative and points: paired by seed{', all else equal' if others else ''}, ± 95 % confidence; "
         "uploads and steps: a round",
     )
     for row in sorted(rows, key=lambda row: -row["accuracy"]):
         table.add_row(
-            row["label"],
+            row["label"] + (" *" if row.get("diverged") else ""),
             f"{row['accuracy']:.1%}" + _plus_minus(row["accuracy_std"], ".1%"),
             f"{row['minimum']:.1%}",
             f"{row['relative']:.3f}" if row["relative"] is not None else "-",
@@ -64,6 +66,12 @@ def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
             f"{row['gradient_steps']:.0f}",
         )
     return table
+
+
+def _final(figures: dict[str, Any]) -> str:
+    """Over which rounds a final accuracy is taken."""
+    rounds = figures["final_rounds"]
+    return f"mean over the last {rounds} rounds" if rounds > 1 else "of the last round"
 
 
 def _points(row: dict[str, Any]) -> str:

@@ -7,17 +7,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import round_state, task_of
-from fedmux.aggregation.aggregator import LocalRule
+import fedmux
+from conftest import round_state, table, task_of
+from fedmux.aggregation.aggregator import LocalRule, Updates
 from fedmux.aggregation.proximal import Proximal
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.aggregation.stale import Stale
 from fedmux.aggregation.store import ClientStore
+from fedmux.experiment import Experiment
+from fedmux.flat import Model
 from fedmux.fleet import simulated
 from fedmux.fleet.local import TightLoop, batches, reference_update
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
 from fedmux.population import Population
+from fedmux.problems import validated
 from fedmux.tasks.task import LocalSgd, Task
 from stepping import NOBODY, jobs
 
@@ -176,3 +180,37 @@ def test_updates_made_for_a_signal_are_those_that_are_sent(keep, monkeypatch):
     (later,) = fleet.train([model], EVERYBODY, 1)  # what nobody sent is not sent in another round
     (fresh,) = SimulatedFleet([make_task()], seed=2).train([model], EVERYBODY, 1)
     assert torch.equal(later.parameters, fresh.parameters)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_scaffold_s_variate_is_a_mean_of_gradients_also_with_momentum(momentum):
+    """Where every gradient is the same, the variate is that gradient, however far momentum carried it."""
+    state = round_state(PEOPLE, learning_rates=np.array([RATE]), momenta=np.array([momentum]))
+    aggregator, models = Scaffold(ClientStore("float32", "memory")), [Model(torch.zeros(4), torch.zeros(0))]
+    aggregator.prepare(state, models)
+    aggregator.begin(state, EVERYBODY, models)
+    gradient, steps = torch.tensor([1.0, -2.0, 0.5, 3.0]), np.array([1, 4, 30])
+    moved = torch.zeros(3, 4)
+    for client, count in enumerate(steps):
+        velocity = torch.zeros(4)
+        for _ in range(count):
+            velocity = momentum * velocity + gradient
+            moved[client] += RATE * velocity
+    none = torch.zeros(3, 0, dtype=torch.float64)
+    aggregator.add(Updates(0, np.arange(3), moved, none, steps))
+    torch.testing.assert_close(aggregator.store.get(0, np.arange(3)), gradient.expand(3, 4))
+
+
+@pytest.mark.parametrize(
+    "local", [{"momentum": 0.9}, {"weight_decay": 0.05}, {"momentum": 0.9, "clip": 0.3}], ids=str
+)
+def test_scaffold_does_as_well_as_fedvarp_with_momentum_weight_decay_and_clipping(local, tmp_path):
+    losses = []
+    for method in ("fedvarp", "scaffold"):
+        small = table(method=method, rounds=40, evaluation={"every": 40, "clients": False})
+        for task in small["task"]:
+            task.update({"local_epochs": 5, "learning_rate": 0.03, **local})
+        run = fedmux.run(validated(Experiment, small, "test"), tmp_path / method)
+        assert "diverged" not in run.summary
+        losses.append(np.mean([task["last_loss"] for task in run.summary["tasks"].values()]))
+    assert losses[1] < 1.1 * losses[0]

@@ -153,6 +153,18 @@ def test_a_refresh_removes_drift_and_changes_nothing_else(monkeypatch):
             assert (np.abs(refreshed.mean(task).numpy() - wanted).max() > 1e-3) == drifted
 
 
+def test_an_enormous_vector_leaves_nothing_behind_in_the_sum_once_it_is_replaced():
+    people = population(6, 1)
+    kept, everybody = begun(people), np.flatnonzero(population(6, 1).available[:, 0])
+    values = np.random.default_rng(0).normal(0, 1, (len(everybody), SIZE))
+    put(kept, people, 0, everybody, values)
+    put(kept, people, 0, everybody[:1], np.full((1, SIZE), 1e25))
+    kept.begin(round_state(people, round=1), zero_models(1, SIZE))
+    put(kept, people, 0, everybody[:1], values[:1])
+    kept.begin(round_state(people, round=2), zero_models(1, SIZE))
+    assert kept.mean(0).numpy() == pytest.approx(recomputed(kept, people, 0), rel=1e-6)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_a_restored_store_goes_on_like_the_one_it_was_taken_from(precision, storage, tmp_path):

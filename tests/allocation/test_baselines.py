@@ -1,4 +1,4 @@
-"""Random, round robin, sequential and full: the probabilities they promise."""
+"""Random, sequential and full: the probabilities they promise."""
 
 import numpy as np
 import pytest
@@ -9,9 +9,7 @@ from conftest import population, round_state
 from fedmux.allocation.full import FullAllocator
 from fedmux.allocation.plan import Budget, Fixed, Probabilities, check
 from fedmux.allocation.random import RandomAllocator
-from fedmux.allocation.round_robin import RoundRobinAllocator, deal, next_own
 from fedmux.allocation.sequential import SequentialAllocator
-from fedmux.population import Population
 
 sizes = {"clients": st.integers(1, 30), "tasks": st.integers(1, 6), "seed": st.integers(0, 100)}
 
@@ -41,42 +39,6 @@ def test_a_rate_is_of_processors_or_of_clients_rounded_half_up():
     assert Budget(rate=0.01).of_clients(25) == 1
     assert Budget(jobs=12).of_clients(5) == 5
     assert Budget(jobs=12).of_processors(5) == 5
-
-
-@given(clients=st.integers(1, 50), subsets=st.integers(1, 7), seed=st.integers(0, 1000))
-def test_a_deal_makes_subsets_whose_sizes_differ_by_at_most_one(clients, subsets, seed):
-    count = np.bincount(deal(clients, subsets, np.random.default_rng(seed)), minlength=subsets)
-    assert count.sum() == clients and count.max() - count.min() <= 1
-
-
-def test_the_next_own_task_is_found_in_cyclic_order():
-    available = np.array(
-        [[True, True, True], [False, True, False], [False, False, False], [True, False, True]]
-    )
-    assert next_own(available).tolist() == [[0, 1, 2], [1, 1, 1], [-1, -1, -1], [0, 2, 2]]
-
-
-def test_round_robin_brings_every_client_to_every_task_in_a_frame():
-    people = Population(np.ones(7, np.int64), np.full((7, 3), 5), np.ones((7, 3), bool))
-    for frame in range(3):
-        seen = np.zeros((7, 3))
-        for turn in range(3):
-            plan = RoundRobinAllocator("clients").plan(round_state(people, round=3 * frame + turn))
-            assert ((plan.probability > 0).sum(1) == 1).all()
-            seen += plan.probability > 0
-        assert (seen == 1).all()
-
-
-@pytest.mark.parametrize("participation", ["clients", "processors"])
-def test_round_robins_marginal_is_the_mean_over_deals(participation):
-    people = population(clients=7, tasks=3, seed=3)
-    plans = [
-        RoundRobinAllocator(participation).plan(round_state(people, round=4, seed=seed))
-        for seed in range(6000)
-    ]
-    mean = np.mean([plan.probability for plan in plans], axis=0)
-    assert plans[0].marginal is not None
-    assert np.abs(mean - plans[0].marginal).max() < 4 * np.sqrt(0.25 / 6000)
 
 
 def test_sequential_stays_with_a_task_for_its_block():

@@ -40,14 +40,15 @@ def objective(scores, capacity, p, available) -> float:
     return float(capacity @ np.divide(scores**2, p, out=np.zeros(p.shape), where=available).sum(1))
 
 
-def solved(scores, capacity, budget, costs, available) -> float:
+def solved(scores, capacity, budget, costs, available, units=None) -> float:
     """The problem as stated, in units x = p / sqrt(U) that suit the solver; its objective."""
     client, task = np.nonzero(available)
     weight, rows = scores[client, task], np.arange(len(scores))[:, None] == client
     x = cvxpy.Variable(len(client))
     p = cvxpy.multiply(np.sqrt(weight), x)
     cost = cvxpy.multiply(capacity[client] * weight**1.5, cvxpy.inv_pos(x))
-    limits = [rows @ p <= 1, (capacity[client] * costs[task] / budget) @ p <= 1]
+    load = np.ones(len(client)) if units is None else units[task]
+    limits = [(rows * load) @ p <= 1, (capacity[client] * costs[task] / budget) @ p <= 1]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cost)), limits)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it stopped short of 1e-12
@@ -63,6 +64,30 @@ def test_no_solver_finds_a_lower_variance_for_the_same_budget(seed):
     assert spend(p, capacity, costs) <= budget * (1 + 1e-12)
     best = solved(scores, capacity, budget, costs, available)
     assert objective(scores, capacity, p, available) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_solver_finds_a_lower_variance_where_jobs_take_more_than_a_processor(seed):
+    scores, capacity, budget, costs, available = instance(seed)
+    units = 1 + np.random.default_rng(seed).exponential(1.0, len(costs))
+    p = cost_probabilities(scores, capacity, budget, costs, units=units, available=available)
+    assert (p[available] > 0).all() and not p[~available].any() and (p @ units <= 1 + 1e-12).all()
+    assert spend(p, capacity, costs) <= budget * (1 + 1e-12)
+    best = solved(scores, capacity, budget, costs, available, units)
+    assert objective(scores, capacity, p, available) == pytest.approx(best, rel=1e-6)
+    level = np.divide(scores**2, p**2, out=np.zeros(p.shape), where=available)
+    for row in np.flatnonzero(p @ units < 1 - 1e-6):  # without a full row nothing but the cost counts
+        price = (level[row] / costs)[available[row]]
+        assert price == pytest.approx(np.full(len(price), price[0]))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.01, 1.2))
+def test_jobs_that_take_one_unit_are_the_plain_ones(seed, load):
+    scores, capacity, budget, costs, available = instance(seed, load)
+    plain = cost_probabilities(scores, capacity, budget, costs, available=available)
+    one = cost_probabilities(scores, capacity, budget, costs, units=np.ones(len(costs)), available=available)
+    assert one == pytest.approx(plain, rel=1e-12, abs=0)
 
 
 @settings(deadline=None)
@@ -132,6 +157,8 @@ def test_nothing_to_spend_or_nobody_to_train_means_no_probability():
         ({"costs": np.array([1.0, np.inf])}, "one positive number"),
         ({"costs": np.array([1.0, np.nan])}, "one positive number"),
         ({"costs": np.ones(3)}, "one positive number for each task"),
+        ({"units": np.array([1.0, 0.9])}, "units must be one number of at least 1"),
+        ({"units": np.ones(3)}, "units must be one number of at least 1 for each task"),
         ({"budget": -1.0}, "budget must be at least 0"),
         ({"budget": np.nan}, "budget must be at least 0"),
         ({"scores": np.array([[1.0, 1], [1, -1], [1, 1]])}, "client 1 for task 1"),

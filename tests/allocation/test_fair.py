@@ -11,13 +11,17 @@ from conftest import population, round_state, table
 from fedmux.aggregation import Average, Unbiased
 from fedmux.aggregation.qffl import QFair
 from fedmux.allocation import Signals, fair_shares
-from fedmux.allocation.fair import FairAllocator, fair_choice, global_loss
-from fedmux.allocation.random import uniform_choice
+from fedmux.allocation.fair import FairAllocator, badness, fair_choice, global_loss
+from fedmux.allocation.fair_variance import FairVarianceAllocator
+from fedmux.allocation.group_allocator import GroupAllocator
+from fedmux.allocation.random import RandomAllocator, uniform_choice
 from fedmux.assembly import assemble
+from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.methods import find
 from fedmux.problems import validated
 from fedmux.summary import across_tasks
-from stepping import NOBODY, jobs, step
+from stepping import NOBODY, jobs, step, zero_models
 
 errors_of_tasks = st.lists(st.floats(0, 1), min_size=1, max_size=6).map(np.array)
 
@@ -120,11 +124,11 @@ def test_later_rounds_follow_the_error_rate_or_the_loss(participation):
         np.average(state.signals.losses[own, task], weights=PEOPLE.sizes[own, task])
         for task, own in enumerate(PEOPLE.available.T)
     ]
-    for measure, badness in (("error", 1 - state.accuracies), ("loss", np.array(loss))):
+    for measure, bad in (("error", 1 - state.accuracies), ("loss", np.array(loss))):
         allocator = FairAllocator(4.0, measure, participation)
         plan = allocator.plan(state)
         active = plan.probability.sum(1)
-        wanted = active[:, None] * fair_choice(badness, 4.0, PEOPLE.available)
+        wanted = active[:, None] * fair_choice(bad, 4.0, PEOPLE.available)
         assert plan.probability == pytest.approx(wanted)
         assert allocator.needs == {"accuracy" if measure == "error" else "loss"}
         takes_part = plan.processors > 0
@@ -148,7 +152,7 @@ def test_the_loss_of_a_task_is_the_mean_over_the_points_of_those_who_reported():
     wanted = [np.average(losses[own[:, s], s], weights=PEOPLE.sizes[own[:, s], s]) for s in range(3)]
     assert found == pytest.approx(wanted)
     nobody = round_state(PEOPLE, signals=Signals(losses=np.full(losses.shape, np.nan)))
-    assert (global_loss(nobody) == 0).all()
+    assert np.isnan(global_loss(nobody)).all()  # not 0: that would be perfect
 
 
 FAMILIES = {
@@ -277,3 +281,86 @@ def test_an_infinite_alpha_trains_only_the_worst_task_and_survives_a_restart(alp
     assert trained[0] == {0, 1}  # uniform at first
     assert [len(tasks) for tasks in trained[1:]] == ([2, 2] if alpha == 1 else [1, 1])
     assert all(metrics["tasks"]["a"]["forward_passes"] == 0 for metrics in run.metrics[1:])
+
+
+def reported(losses: np.ndarray, **changes):
+    """Round 1, when every client of a task reports the task's loss."""
+    every = np.where(PEOPLE.available, np.broadcast_to(losses, PEOPLE.sizes.shape), np.nan)
+    return round_state(PEOPLE, round=1, signals=Signals(losses=every), names=("a", "b", "c"), **changes)
+
+
+def expected(plan) -> np.ndarray:
+    return plan.processors @ plan.probability
+
+
+@pytest.mark.parametrize("unknown", [np.nan, np.inf])
+def test_a_task_whose_figure_is_not_known_or_not_finite_is_never_taken_for_perfect(unknown):
+    jobs = expected(FairAllocator(3.0, "loss", "processors").plan(reported(np.array([unknown, 0.1, 2.0]))))
+    assert jobs[0] > 5 * jobs[1] and jobs[2] > 5 * jobs[1]
+    state = round_state(PEOPLE, round=1, accuracies=np.array([unknown, 0.9, 0.1]))
+    jobs = expected(FairAllocator(3.0, "error", "processors").plan(state))
+    assert jobs[0] > 5 * jobs[1]
+    nothing = np.full(3, unknown)
+    assert (badness(reported(nothing), "loss") == 1).all()
+
+
+def test_a_loss_that_is_not_finite_gets_no_probability_from_fairvr_but_an_error_that_names_it():
+    losses = np.where(PEOPLE.available, 1.0, np.nan)
+    client = int(np.flatnonzero(PEOPLE.available[:, 1])[0])
+    losses[client, 1] = np.nan
+    state = round_state(PEOPLE, round=1, signals=Signals(losses=losses))
+    with pytest.raises(ValueError, match=rf"score of client {client} for task 1 must be finite"):
+        FairVarianceAllocator(3.0, "loss", 1e-3, "independent").plan(state)
+
+
+def test_negative_losses_are_refused_where_fairness_compares_sizes():
+    state = reported(np.array([-1.0, 0.1, 2.0]))
+    allocators = [
+        FairAllocator(3.0, "loss", "clients"),
+        FairVarianceAllocator(3.0, "loss", 1e-3, "independent"),
+    ]
+    for allocator in allocators:
+        with pytest.raises(FedmuxError, match=r'task "a": its loss is negative \(-1\).*add a constant'):
+            allocator.plan(state)
+    aggregator = QFair(Average("data"), 2.0)
+    assignment = RandomAllocator("clients").plan(state).draw(state.rng())
+    with pytest.raises(FedmuxError, match=r'task "a": its loss is negative'):
+        aggregator.begin(state, assignment, zero_models(3, 2))
+
+
+@pytest.mark.parametrize("score", [-3.2, 1.5, 87.0])
+def test_a_score_that_is_no_accuracy_has_no_error_rate(score):
+    state = round_state(PEOPLE, round=1, accuracies=np.array([0.5, score, 0.5]), names=("a", "b", "c"))
+    with pytest.raises(FedmuxError, match=r'task "b": a score of .* is no accuracy.*set measure = "loss"'):
+        FairAllocator(3.0, "error", "clients").plan(state)
+
+
+def test_fedfairmmfl_goes_by_loss_where_a_task_is_not_scored_by_accuracy_and_says_so():
+    method = find("fedfairmmfl")()
+    fitted, said = method.fitted({"clothes": "accuracy", "line": "negative-squared-error"})
+    assert fitted.measure == "loss" and fitted.allocator().needs == {"loss"}
+    assert said == 'method "fedfairmmfl": fairness goes by loss, since task "line" is not scored by accuracy'
+    assert method.fitted({"clothes": "accuracy"}) == (method, "")
+    assert method.allocator().needs == {"accuracy"}
+
+
+@pytest.mark.parametrize("method", ["fedfairmmfl", "mmfl-fairvr"])
+def test_an_error_rate_of_what_is_no_accuracy_is_refused_when_the_file_is_read(method):
+    small = table(method={"name": method, "measure": "error"})
+    small["task"][1] |= {"metric": "negative-squared-error"}
+    with pytest.raises(FedmuxError, match=r'measure = "error" needs accuracies, task "b" is scored by'):
+        validated(Experiment, small, "test")
+
+
+def test_a_user_s_own_metric_may_be_an_accuracy():
+    small = table(method={"name": "fedfairmmfl", "measure": "error"})
+    small["task"][1] |= {"metric": "fedmux.tasks.losses:accuracy"}
+    assert validated(Experiment, small, "test").method.measure == "error"
+
+
+def test_further_slots_of_groups_go_to_the_largest_loss_also_where_losses_are_negative():
+    losses = np.where(PEOPLE.available, [-5.0, -1.0, -3.0], np.nan)
+    losses += np.arange(PEOPLE.clients)[:, None] % 4 * 100.0 - 500.0  # four groups
+    allocator = GroupAllocator("consistent", 4, False)
+    allocator.plan(round_state(PEOPLE, signals=Signals(losses=losses)))
+    assert len(allocator.models) == 4 and allocator.models[3] == 1

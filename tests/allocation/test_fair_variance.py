@@ -84,7 +84,7 @@ def test_no_probabilities_have_a_lower_variance(kind):
         assert (q[u > 0] > 0).all()
 
 
-def solved(u, b, m):
+def solved(u, b, m, units=None):
     """The problem as it is stated, to an interior-point solver; x = p / sqrt(U) only chooses units."""
     client, task = np.nonzero(u)
     weight = u[client, task]
@@ -92,7 +92,8 @@ def solved(u, b, m):
     x = cvxpy.Variable(len(client))
     p = cvxpy.multiply(np.sqrt(weight), x)
     cost = cvxpy.multiply(b[client] * weight**1.5, cvxpy.inv_pos(x))
-    served = [rows @ p <= 1, (columns * b[client]) @ p == m]
+    load = np.ones(len(client)) if units is None else units[task]
+    served = [(rows * load) @ p <= 1, (columns * b[client]) @ p == m]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cost)), served)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it stopped short of 1e-12
@@ -107,6 +108,22 @@ def test_a_solver_does_no_better(kind):
         p = fair_probabilities(scores, capacity, targets, available=available)
         u, b, m, q = trained(scores, capacity, targets, available, p)
         assert value(u, b, q) <= solved(u, b, m) * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solver_does_no_better_where_jobs_take_more_than_a_processor(kind):
+    for seed in range(KINDS.index(kind), 40, len(KINDS)):
+        scores, capacity, targets, available = instance(seed)
+        units = 1 + np.random.default_rng(seed).exponential(1.0, len(targets))
+        targets = feasible_targets(targets / targets.sum(), targets.sum(), capacity, available, units=units)
+        p = fair_probabilities(scores, capacity, targets, units=units, available=available)
+        assert (p @ units <= 1 + 1e-12).all() and not p[~available].any()
+        assert capacity @ p == pytest.approx(targets, rel=1e-6)
+        u, b, m, q = trained(scores, capacity, targets, available, p)
+        assert (q[u > 0] > 0).all()
+        assert value(u, b, q) <= solved(u, b, m, units[np.flatnonzero(targets)]) * (1 + 1e-5)
+        ones = fair_probabilities(scores, capacity, targets, units=np.ones(len(units)), available=available)
+        assert (ones == fair_probabilities(scores, capacity, targets, available=available)).all()
 
 
 def test_the_instances_saturate_clients_and_reach_closed_sets():

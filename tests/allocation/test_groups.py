@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from conftest import population, round_state
+from fedmux.allocation import groups as groups_module
 from fedmux.allocation.group_allocator import GroupAllocator
 from fedmux.allocation.groups import (
     cluster,
@@ -39,6 +40,45 @@ def test_well_separated_groups_are_found(groups):
     assert found.silhouette > 0.8 and len(found.centroids) == groups
     for group in range(groups):
         assert found.centroids[group] == pytest.approx(losses[found.label == group].mean(0))
+
+
+@pytest.mark.parametrize("groups", [3, 4, 6])
+def test_groups_of_more_clients_than_are_compared_are_found_from_a_sample(groups, monkeypatch):
+    compared = []
+    original = groups_module._silhouette
+    monkeypatch.setattr(
+        groups_module,
+        "_silhouette",
+        lambda points, label: compared.append(len(label)) or original(points, label),
+    )
+    truth, losses = planted(groups, 20_000 // groups, 3, 0.3)
+    losses[np.random.default_rng(1).random(losses.shape) < 0.001] = np.nan
+    order = np.random.default_rng(2).permutation(len(truth))
+    found = cluster(losses[order], models=3, seed=1)
+    assert max(compared) == groups_module.MOST_COMPARED  # no pairs of all clients
+    assert len(found.centroids) == groups and adjusted_rand_score(truth[order], found.label) > 0.99
+    assert len(found.label) == len(losses) and found.label[0] == 0
+    filled = fill_missing(losses[order])
+    for group in range(groups):
+        assert found.centroids[group] == pytest.approx(filled[found.label == group].mean(0))
+    again = cluster(losses[order], models=3, seed=1)
+    assert (again.label == found.label).all() and again.silhouette == found.silhouette
+
+
+def test_a_sample_finds_nearly_the_silhouette_that_everybody_does(monkeypatch):
+    _, losses = planted(5, 240, 3, 1.2)  # groups that overlap
+    whole = cluster(losses, models=3, seed=1)
+    monkeypatch.setattr(groups_module, "MOST_COMPARED", 600)
+    part = cluster(losses, models=3, seed=1)
+    assert adjusted_rand_score(whole.label, part.label) > 0.95
+    assert part.silhouette == pytest.approx(whole.silhouette, abs=0.05)
+
+
+def test_many_clients_that_are_all_alike_are_split_evenly(monkeypatch):
+    monkeypatch.setattr(groups_module, "MOST_COMPARED", 50)
+    for values in (np.ones((200, 3)), np.repeat([[1.0, 2, 3], [3, 2, 1]], 100, axis=0)):
+        found = cluster(values, 3, 0)
+        assert (np.bincount(found.label) >= 50).all() and len(found.centroids) == 3
 
 
 def test_the_number_of_groups_stays_in_its_range():

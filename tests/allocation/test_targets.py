@@ -150,12 +150,36 @@ def test_wishes_that_are_none_are_refused(weights, jobs, says):
         feasible_targets(np.array(weights), jobs, np.ones(2, int), np.ones((2, 2), bool))
 
 
-def test_more_tasks_than_can_be_enumerated_are_refused():
-    sixteen, seventeen = (np.full(number, 1 / number) for number in (16, 17))
-    found = feasible_targets(sixteen, 1.0, np.ones(2, int), np.ones((2, 16), bool))
-    assert found == pytest.approx(sixteen)
-    with pytest.raises(ValueError, match="up to 16 tasks at a time, got 17"):
-        feasible_targets(seventeen, 1.0, np.ones(2, int), np.ones((2, 17), bool))
+def test_a_job_that_takes_more_of_a_processor_leaves_room_for_fewer():
+    capacity, available = np.array([6]), np.ones((1, 2), bool)
+    half, units = np.array([0.5, 0.5]), np.array([1.0, 3.0])
+    assert feasible_targets(half, 3.0, capacity, available, units=units) == pytest.approx([1.5, 1.5])
+    assert feasible_targets(half, 9.0, capacity, available, units=units) == pytest.approx([1.5, 1.5])
+    assert feasible_targets(half, 9.0, capacity, available) == pytest.approx([3.0, 3.0])
+
+
+def test_loads_can_be_served_and_fill_what_there_is(slack):
+    lowered = 0
+    for seed in range(60):
+        weights, jobs, capacity, available = instance(seed)
+        units = np.random.default_rng(seed).choice([1.0, 1.5, 4.0], len(weights))
+        found = feasible_targets(weights, jobs, capacity, available, units=units)
+        wanted = wanted_tasks(weights, capacity, available)
+        assert program(capacity, available, np.zeros(len(found)), least=found * units - 1e-9) is not None
+        if found.sum() < jobs * (1 - 1e-9):
+            flow = program(capacity, available, np.ones(len(found)), most=np.where(wanted, 1e9, 0.0))
+            assert flow * (1 - slack) - 1e-9 <= units @ found <= flow + 1e-9
+            lowered += 1
+        plain = feasible_targets(weights, jobs, capacity, available)
+        ones = feasible_targets(weights, jobs, capacity, available, units=np.ones(len(weights)))
+        assert (plain == ones).all()
+    assert lowered > 20
+
+
+@pytest.mark.parametrize("units", [[1.0], [1.0, 0.5], [1.0, np.nan], [1.0, np.inf]])
+def test_units_that_are_none_are_refused(units):
+    with pytest.raises(ValueError, match="units must be one number of at least 1 for each task"):
+        feasible_targets(np.ones(2) / 2, 1.0, np.ones(2, int), np.ones((2, 2), bool), units=np.array(units))
 
 
 PEOPLE = population(clients=9, tasks=3)

@@ -11,6 +11,7 @@ from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
 from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.methods import find
 from fedmux.population import Population
 from fedmux.problems import validated
 from stepping import assert_mean, full_step, steps_of, variance
@@ -158,6 +159,46 @@ def test_tasks_of_different_cost_share_a_budget_in_units_of_cost(jobs):
         assert float(PEOPLE.processors @ p @ costs) == pytest.approx(jobs, rel=1e-9)
 
 
+@pytest.mark.parametrize("jobs", [3.0, 9.0, 40.0])
+@pytest.mark.parametrize("mixing", [0.0, 0.05, 1.0])
+def test_where_jobs_take_more_than_a_processor_no_expected_load_exceeds_the_processors(jobs, mixing):
+    units = np.array([1.0, 2.5, 4.0])
+    costs = np.array([1.0, 1.0, 2.0])
+    for state in (
+        round_state(PEOPLE, jobs=jobs, units=units),
+        round_state(PEOPLE, jobs=jobs, units=units, costs=costs),
+    ):
+        p = gvr(state, ScoreOptions(floor=0.0, mixing=mixing))
+        assert (p[PEOPLE.available] > 0).all() and not p[~PEOPLE.available].any()
+        load = p @ units
+        assert (load <= 1 + 1e-12).all() and (jobs < 40 or load[PEOPLE.processors > 0].min() > 0.999)
+        assert PEOPLE.processors @ p @ state.costs <= jobs * (1 + 1e-12)
+    plain = gvr(round_state(PEOPLE, jobs=jobs), ScoreOptions(floor=0.0, mixing=mixing))
+    assert (plain == gvr(round_state(PEOPLE, jobs=jobs, units=np.ones(3)), ScoreOptions(0.0, mixing))).all()
+    assert (plain @ units).max() > 1 or jobs < 9
+
+
+@pytest.mark.parametrize("method", ["mmfl-lvr", "mmfl-fairvr"])
+def test_steps_are_unbiased_where_jobs_take_more_than_a_processor(method):
+    updates = np.random.default_rng(0).normal(1.0, 1.0, (9, 3, 4))
+    state = round_state(PEOPLE, jobs=9.0, units=np.array([1.0, 2.0, 3.5]))
+    plan = find(method)().allocator().plan(state)
+    assert 0.9 < (plan.probability @ state.units).max() <= 1 + 1e-9
+    assert_mean(steps_of(Unbiased(), state, plan, updates, 4000), full_step(state, updates))
+
+
+@pytest.mark.parametrize("method", ["mmfl-lvr", "mmfl-gvr*", "mmfl-fairvr", "random"])
+def test_a_run_follows_the_units_of_its_tasks(method, tmp_path):
+    described = table(rounds=2, method=method)
+    described["population"] |= {"jobs": 30, "processors": 2}
+    described["task"][1]["units"] = 4.0
+    run = fedmux.run(validated(Experiment, described, "test"), tmp_path / "run")
+    jobs = [sum(entry["tasks"][name]["jobs"] for entry in run.metrics[1:]) for name in "ab"]
+    heavy = run.allocation["probability"][run.allocation["task"] == 1]
+    assert (heavy.max() <= 0.25 + 1e-9) == (method != "random")  # random does not weigh units
+    assert jobs[0] > jobs[1] or method == "random"
+
+
 def partial(**options) -> VarianceReduced:
     return VarianceReduced("loss", ScoreOptions(floor=0.0, mixing=0.0, report_share=0.5, **options))
 
@@ -258,3 +299,17 @@ def test_those_who_train_report_too_and_fewer_reports_cost_less(method, tmp_path
     saved = "forward_passes" if method == "mmfl-lvr" else "gradient_steps"
     for cost in (saved, "reports"):
         assert 0 < part.summary["totals"][cost] < 0.8 * whole.summary["totals"][cost]
+
+
+def test_a_task_that_was_forgotten_or_is_away_takes_up_its_whole_load_again():
+    """Its running mean does not sink while it is away, which would make it ten times as important later."""
+    people = population(clients=9, tasks=3)
+    away = Population(people.capacity, people.sizes, people.eligible & np.array([True, True, False]))
+    allocator = VarianceReduced("loss", ScoreOptions(normalise=True))
+    allocator.plan(round_state(people))
+    full = allocator.load.copy()
+    allocator.forget(2)
+    allocator.plan(round_state(away, round=1))
+    assert np.isnan(allocator.load[2])
+    allocator.plan(round_state(people, round=2))
+    assert allocator.load[2] > 0.5 * full[2]

@@ -15,7 +15,7 @@ from fedmux.flower.federation import Federation
 def test_the_first_to_answer_count_and_a_straggler_is_left_in_peace(tmp_path: Path) -> None:
     """Client 1 hangs in the first round; with three drawn and two waited for nobody notices."""
     file, output, place = tmp_path / "experiment.toml", tmp_path / "run", tmp_path / "marks"
-    experiment(file, clients=3, rounds=2)
+    experiment(file, clients=3, rounds=2, method="random", rate=2 / 3)
     private = "clip = 0.01, noise = 0.0"
     file.write_text(
         file.read_text().replace("local_epochs", f"privacy = {{{private}}}\nlocal_epochs")

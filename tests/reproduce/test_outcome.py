@@ -510,7 +510,7 @@ def test_the_plane_shows_the_true_clusters_of_the_task_that_is_named(task, clust
 def test_the_rows_of_auctions_are_what_the_mechanisms_say():
     auction = Auction.model_validate({**find("auction-exp5").auction.model_dump(), "budgets": [10, 29]})
     rows = auctions(auction, 2)
-    assert len(rows) == 2 * 7 * 2
+    assert len(rows) == 2 * 8 * 2
     found = {(row["mechanism"], row["budget"], row["seed"]): row for row in rows}
     for seed in (0, 1):
         laws = auction.bids
@@ -527,7 +527,8 @@ def test_the_rows_of_auctions_are_what_the_mechanisms_say():
                 "random-within-budget": random_within_budget(
                     bids, budget, generator(seed, Stream.RECRUITMENT)
                 ),
-                "posted-price": posted_price(bids, bids.mean()),
+                "posted-price 0.4": posted_price(bids, 0.4),
+                "posted-price 0.6": posted_price(bids, 0.6),
             }.items():
                 row = found[name, budget, seed]
                 assert row["minimum"] == pytest.approx(min(award.take_up))

@@ -2,11 +2,12 @@
 
 Updates are G = w_start - w_end (they contain the learning rate) and are summed as they arrive, so memory
 does not grow with the number of jobs. A subclass says how each job weighs; one with state per client also
-overrides `add`, `finish`, `state` and `restore`.
+overrides `take`, `finish`, `state` and `restore`.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from fedmux.allocation import Assignment, RoundState
 from fedmux.flat import Model
+from fedmux.memory import Release, in_parts, nothing
 from fedmux.population import Bools, Floats, Ints
 from fedmux.team import ALONE, Team
 
@@ -27,6 +29,12 @@ class Updates:
     parameters: Tensor  # k x P: w_start - w_end
     buffers: Tensor  # k x Q: buffers after local training, float64
     steps: Ints  # k: gradient steps that were taken
+
+    def part(self, rows: slice) -> "Updates":
+        """Some of them."""
+        return Updates(
+            self.task, self.rows[rows], self.parameters[rows], self.buffers[rows], self.steps[rows]
+        )
 
 
 class LocalRule:
@@ -52,6 +60,17 @@ class Place:
     device: torch.device = field(default=torch.device("cpu"))  # where updates arrive
     team: Team = ALONE  # the processes that share the round
     owned: Bools | None = None  # N x S: pairs whose state is kept in this process; None: all
+    release: Release = nothing  # gives back memory of the device that can be had again
+
+
+class Weighed(NamedTuple):
+    """Some updates of a task, added up."""
+
+    task: int
+    weight: float
+    parameters: Tensor  # P
+    buffer_weight: float
+    buffers: Tensor  # Q
 
 
 class Aggregator:
@@ -82,12 +101,26 @@ class Aggregator:
         raise NotImplementedError
 
     def add(self, updates: Updates) -> None:
-        task, weights = updates.task, self.weights[updates.rows]
-        self.total[task] += weights.sum()
-        self.sums[task] += torch.from_numpy(weights).to(updates.parameters) @ updates.parameters
-        weights = self._buffer_weights[updates.rows]
-        self._buffer_total[task] += weights.sum()
-        self._buffer_sums[task] += torch.from_numpy(weights).to(updates.buffers) @ updates.buffers
+        """Take some updates; in parts, where the device has no room for all that this takes."""
+        in_parts(len(updates.rows), lambda rows: self.take(updates.part(rows)), self.place.release)
+
+    def take(self, updates: Updates) -> None:
+        """Add a part of the updates. What needs memory comes first: a part that found none comes again."""
+        self.count(self.weighed(updates))
+
+    def weighed(self, updates: Updates) -> Weighed:
+        """Sums over updates, with their weights."""
+        weights, own = self.weights[updates.rows], self._buffer_weights[updates.rows]
+        parameters = torch.from_numpy(weights).to(updates.parameters) @ updates.parameters
+        buffers = torch.from_numpy(own).to(updates.buffers) @ updates.buffers
+        return Weighed(updates.task, weights.sum(), parameters, own.sum(), buffers)
+
+    def count(self, part: Weighed) -> None:
+        """Add to the round's sums; takes no memory."""
+        self.total[part.task] += part.weight
+        self.sums[part.task] += part.parameters
+        self._buffer_total[part.task] += part.buffer_weight
+        self._buffer_sums[part.task] += part.buffers
 
     def exchange(self) -> None:
         """Add up over the team what its processes have added, before `finish`."""
@@ -116,6 +149,9 @@ class Aggregator:
     def stale(self, task: int, clients: Ints) -> Tensor:
         """The last update that each of some clients sent (k x P), for signals that compare with it."""
         raise NotImplementedError(f"{type(self).__name__} keeps no updates")
+
+    def forget(self, task: int) -> None:
+        """Drop what is kept of a task's clients: its model has diverged and was set back."""
 
     def server_bytes(self, task: int) -> int:
         """Memory that the server keeps for a task besides its model."""

@@ -13,9 +13,10 @@ from fedmux.population import Floats
 
 
 class Mifa(Remembering):
-    def add(self, updates: Updates) -> None:
-        super().add(updates)
+    def take(self, updates: Updates) -> None:
+        weighed = self.weighed(updates)
         self.remember(updates, self.store.get(updates.task, self.assignment.client[updates.rows]))
+        self.count(weighed)
 
     def step_sizes(self) -> Floats:
         """Every client seen is applied with its share."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedmux.aggregation.aggregator import Aggregator, Updates
 from fedmux.allocation import Assignment, RoundState
+from fedmux.allocation.fair import demand_positive
 from fedmux.flat import Model
 from fedmux.population import Floats
 
@@ -27,7 +28,8 @@ class QFair(Aggregator):
         losses = state.signals.losses
         if losses is None:
             raise ValueError("q-FFL needs an allocator that asks for losses")
-        self._losses = np.abs(losses[assignment.client, assignment.task])  # J
+        demand_positive(state, losses)
+        self._losses = losses[assignment.client, assignment.task]  # J
         self._sum, self._total = np.zeros(len(models)), np.zeros(len(models))
         self._rates = state.learning_rates
 
@@ -56,6 +58,9 @@ class QFair(Aggregator):
 
     def buffers(self, task: int, model: Model) -> Tensor:
         return self.inner.buffers(task, model)
+
+    def forget(self, task: int) -> None:
+        self.inner.forget(task)
 
     def step_sizes(self) -> Floats:
         factors = np.array([self.factor(task) for task in range(len(self._sum))])

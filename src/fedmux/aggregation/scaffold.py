@@ -1,10 +1,15 @@
 """SCAFFOLD (Karimireddy et al. 2020), one instance for each task, with heterogeneous sampling.
 
 Local step: y <- y - eta (gradient - c_i + c). After K_i steps the client's variate becomes
-c_i+ = c_i - c + (w - y) / (K_i eta). The server steps by Eq. 3 of [P1] and keeps c = sum_i d_i c_i: each
-client that trained replaces its variate once, however many processors it used.
+c_i+ = c_i - c + (w - y) / (K_i eta): the mean of the gradients along its path. The server steps by Eq. 3 of
+[P1] and keeps c = sum_i d_i c_i: each client that trained replaces its variate once, however many processors
+it used.
+
+Momentum makes a local update longer than K_i mean gradients, so there K_i is the sum of the factors with
+which the gradients enter it: (w - y) is then divided by their total, and c_i+ is still a mean of gradients.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +18,7 @@ from fedmux.aggregation.stale import Remembering
 from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import RoundState
 from fedmux.flat import Model
-from fedmux.population import Ints
+from fedmux.population import Floats, Ints
 
 
 class Scaffold(Remembering, LocalRule):
@@ -24,6 +29,7 @@ class Scaffold(Remembering, LocalRule):
     def prepare(self, state: RoundState, models: list[Model]) -> None:
         super().prepare(state, models)
         self.rates = state.learning_rates
+        self.momenta = np.zeros(len(models)) if state.momenta is None else state.momenta
         self.server = [self.store.mean(task) for task in range(len(models))]
 
     def corrections(self, task: int, clients: Ints) -> Tensor:
@@ -34,10 +40,21 @@ class Scaffold(Remembering, LocalRule):
         assert correction is not None
         return gradient + correction
 
-    def add(self, updates: Updates) -> None:
-        super().add(updates)
+    def take(self, updates: Updates) -> None:
+        weighed = self.weighed(updates)
         task, clients = updates.task, self.assignment.client[updates.rows]
         before = self.store.get(task, clients)
-        span = torch.from_numpy(updates.steps * self.rates[task]).to(before)
+        factors = total_factor(updates.steps, float(self.momenta[task]))
+        span = torch.from_numpy(factors * self.rates[task]).to(before)
         variate = before - self.server[task] + updates.parameters.to(before) / span[:, None]
         self.store.put(task, clients, variate, self.sizes[clients, task], before)
+        self.count(weighed)
+
+
+def total_factor(steps: Ints, momentum: float) -> Floats:
+    """With which factors the gradients of so many steps enter an update, in units of the rate, added up.
+
+    Step j's gradient is in the velocity of that step and all later ones: (1 - m^(K - j)) / (1 - m), j from 0.
+    Without momentum that is K.
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -7,6 +7,7 @@ variance is that of G - beta h. With nobody active the model still moves by the 
 unbiasedness asks for. beta = 1 is Eq. 22; beta = 0 is Eq. 3.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -43,6 +44,9 @@ class Remembering(Unbiased):
         clients = self.assignment.client[updates.rows]
         sizes = self.sizes[clients, updates.task]
         self.store.put(updates.task, clients, updates.parameters, sizes, before)
+
+    def forget(self, task: int) -> None:
+        self.store.forget(task)
 
     def server_bytes(self, task: int) -> int:
         return self.store.bytes(task)
@@ -95,17 +99,18 @@ class Stale(Remembering):
         """sum_i d_i beta_i h_i; O(P), since beta is the same for all."""
         return self.store.mean(task) * float(self.betas[0, task])
 
-    def add(self, updates: Updates) -> None:
+    def take(self, updates: Updates) -> None:
         clients = self.assignment.client[updates.rows]
         before = self.store.get(updates.task, clients).to(updates.parameters)
         beta = torch.from_numpy(self.betas[clients, updates.task].copy()).to(before)
-        fresh = updates.parameters - beta[:, None] * before
-        super().add(Updates(updates.task, updates.rows, fresh, updates.buffers, updates.steps))
+        fresh = self.weighed(replace(updates, parameters=updates.parameters - beta[:, None] * before))
+        learned = [0.0, 0.0]
         if self.beta == "estimated":
             weight = torch.from_numpy(self._learning[updates.rows]).to(before)
-            self._fresh[0, updates.task] += float(weight @ (updates.parameters * before).sum(1))
-            self._fresh[1, updates.task] += float(weight @ (before * before).sum(1))
+            learned = [float(weight @ (other * before).sum(1)) for other in (updates.parameters, before)]
         self.remember(updates, before.float())
+        self.count(fresh)
+        self._fresh[:, updates.task] += learned
 
     def exchange(self) -> None:
         super().exchange()
@@ -115,9 +120,14 @@ class Stale(Remembering):
         return self.past[task] + super().step(task)
 
     def finish(self, models: list[Model]) -> list[Model]:
+        finished = super().finish(models)
         heard = self._fresh[1] > 0
         self.learned = np.where(heard, MEMORY * self.learned + (1 - MEMORY) * self._fresh, self.learned)
-        return super().finish(models)
+        return finished
+
+    def forget(self, task: int) -> None:
+        super().forget(task)
+        self.learned[:, task : task + 1] = 0.0
 
     def state(self) -> dict[str, Tensor]:
         return {**super().state(), "learned": torch.from_numpy(self.learned)}

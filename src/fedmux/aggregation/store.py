@@ -20,13 +20,16 @@ from torch import Tensor
 from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import RoundState
 from fedmux.flat import Model
+from fedmux.memory import in_parts
 from fedmux.population import Ints
 
 Precision = Literal["float32", "bfloat16"]
 Storage = Literal["memory", "disk"]
 
 DEVICE_SHARE = 0.4  # of a device's free memory that one growth of the rows may take
+AT_A_TIME = 256  # rows
 REFRESH = 1000  # rounds between two recomputations of the sums, against drift
+SHRUNK = 1e-6  # a sum that has fallen this far below its peak is recomputed: the peak's rounding is in it
 
 
 class ClientStore:
@@ -39,6 +42,7 @@ class ClientStore:
         self.rows: list[Tensor] = []  # for each task: room x P
         self.used: list[int] = []  # rows in use
         self.sums: list[Tensor] = []  # R_s, float64
+        self.peaks = np.zeros(0)  # S: the largest 1-norm of each sum since it was last recomputed
         self.total = np.zeros(0)  # S: sum_j n_js
 
     def begin(self, state: RoundState, models: list[Model]) -> None:
@@ -49,16 +53,26 @@ class ClientStore:
             self._come_back()
         wanted = np.where(people.available & (self.row >= 0), people.sizes, 0).astype(np.float64)
         self.total = np.where(people.available, people.sizes, 0).sum(0).astype(np.float64)
-        refresh = state.round % REFRESH == REFRESH - 1
         for task in range(len(models)):
-            if refresh:
-                self.sums[task].zero_()
-            change = wanted[:, task] - (0 if refresh else self.counted[:, task])
-            clients = np.flatnonzero(change)
-            for part in np.array_split(clients, max(1, -(-len(clients) // 256))):
-                if len(part):
-                    self._add(task, change[part], self.get(task, part))
-        self.counted = wanted
+            self._count(task, wanted[:, task] - self.counted[:, task])
+            self.counted[:, task] = wanted[:, task]
+        largest = torch.stack([part.abs().sum() for part in self.sums]).cpu().numpy()
+        self.place.team.sum(largest)
+        refresh = (state.round % REFRESH == REFRESH - 1) | (largest < SHRUNK * self.peaks)
+        for task in np.flatnonzero(refresh).tolist():
+            self.sums[task].zero_()
+            self._count(task, wanted[:, task])
+        self.peaks = np.where(refresh, largest, np.maximum(largest, self.peaks))
+
+    def _count(self, task: int, weights: np.ndarray) -> None:
+        """Add every client's vector to the sum, so many times (N)."""
+        clients = np.flatnonzero(weights)
+
+        def add(rows: slice) -> None:
+            part = clients[rows]
+            self._add(task, weights[part], self.get(task, part))
+
+        in_parts(len(clients), add, self.place.release, most=AT_A_TIME)
 
     def _fit(self, shape: tuple[int, int], models: list[Model]) -> None:
         if self.row.shape != shape:
@@ -66,11 +80,13 @@ class ClientStore:
             kept = tuple(slice(0, n) for n in self.row.shape)
             row[kept], counted[kept] = self.row, self.counted
             self.row, self.counted = row, counted
+        self.peaks = np.pad(self.peaks, (0, shape[1] - len(self.peaks)))
         for task in range(len(self.rows), shape[1]):
             size = len(models[task].parameters)
+            total = torch.zeros(size, dtype=torch.float64, device=self.place.device)
             self.rows.append(self._room(task, 0, size))
             self.used.append(0)
-            self.sums.append(torch.zeros(size, dtype=torch.float64, device=self.place.device))
+            self.sums.append(total)
 
     def get(self, task: int, clients: Ints) -> Tensor:
         """The vectors of some clients (k x P, float32); zero for those never seen."""
@@ -84,16 +100,24 @@ class ClientStore:
 
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
         """Replace the vectors of some clients that hold `sizes` points; `before` is what `get` gave."""
-        new = np.flatnonzero(self.row[clients, task] < 0)
-        if len(new):
-            self.row[clients[new], task] = self.used[task] + np.arange(len(new))
-            self.used[task] += len(new)
-            self._grow(task)
+        row = self.row[clients, task]
+        new = np.flatnonzero(row < 0)
+        row[new] = self.used[task] + np.arange(len(new))
+        self._grow(task, self.used[task] + len(new))
         kept = values.to(self.dtype)  # the sum holds what is stored, not what was sent
+        change = _times(sizes.astype(np.float64), kept.double() - before.double())
         rows = self.rows[task]
-        rows[torch.from_numpy(self.row[clients, task])] = kept.to(rows.device)
-        self._add(task, sizes.astype(np.float64), kept.double() - before.double())
-        self.counted[clients, task] = sizes
+        rows[torch.from_numpy(row)] = kept.to(rows.device)
+        self.sums[task] += change  # from here on nothing takes memory
+        self.row[clients, task], self.counted[clients, task] = row, sizes
+        self.used[task] += len(new)
+
+    def forget(self, task: int) -> None:
+        """All vectors of a task."""
+        self.rows[task] = self._room(task, 0, self.rows[task].shape[1])
+        self.sums[task].zero_()
+        self.row[:, task], self.counted[:, task] = -1, 0.0
+        self.used[task], self.peaks[task] = 0, 0.0
 
     def mean(self, task: int) -> Tensor:
         """sum_i d_is h_is (P, float32); clients never seen count as zero."""
@@ -105,26 +129,33 @@ class ClientStore:
         """sum_i weights_i h_i over all clients seen (P)."""
         clients = np.flatnonzero(self.row[:, task] >= 0)
         result = torch.zeros(self.rows[task].shape[1], device=self.place.device)
-        for part in np.array_split(clients, max(1, -(-len(clients) // 256))):
-            if len(part):
-                result += torch.from_numpy(weights[part]).to(result) @ self.get(task, part)
+
+        def add(rows: slice) -> None:
+            part = clients[rows]
+            result.add_(torch.from_numpy(weights[part]).to(result) @ self.get(task, part))
+
+        in_parts(len(clients), add, self.place.release, most=AT_A_TIME)
         self.place.team.sum(result)
         return result
 
     def _add(self, task: int, weights: np.ndarray, values: Tensor) -> None:
-        self.sums[task] += torch.from_numpy(weights).to(values.device) @ values.double()
+        self.sums[task] += _times(weights, values.double())
 
-    def _grow(self, task: int) -> None:
+    def _grow(self, task: int, wanted: int) -> None:
         room, size = self.rows[task].shape
-        if self.used[task] > room:
-            old, self.rows[task] = self.rows[task], self._room(task, max(self.used[task], 2 * room, 8), size)
+        if wanted > room:
+            rows = self._room(task, max(wanted, 2 * room, 8), size)
             if self.storage == "memory":
-                self.rows[task][:room] = old  # a mapped file keeps its content when it grows
+                rows[:room] = self.rows[task]  # a mapped file keeps its content when it grows
+            self.rows[task] = rows
 
     def _room(self, task: int, rows: int, size: int) -> Tensor:
         needed = rows * size * self.dtype.itemsize
         if self.storage == "memory" or rows == 0:
-            return torch.zeros(rows, size, dtype=self.dtype, device=self._device(needed))
+            try:
+                return torch.zeros(rows, size, dtype=self.dtype, device=self._device(needed))
+            except torch.OutOfMemoryError:  # others were quicker
+                return torch.zeros(rows, size, dtype=self.dtype)
         assert self.place.scratch is not None, "a store on disk needs a folder"
         self.place.scratch.mkdir(parents=True, exist_ok=True)
         path = self.place.scratch / f"store-{task}.bin"
@@ -138,7 +169,7 @@ class ClientStore:
             if rows.device.type == "cpu":
                 try:
                     self.rows[task] = rows.to(self._device(rows.nbytes))
-                except torch.cuda.OutOfMemoryError:  # others were quicker
+                except torch.OutOfMemoryError:
                     return
 
     def _device(self, needed: int) -> torch.device:
@@ -161,7 +192,8 @@ class ClientStore:
         team.sum(used, counted)
         row = np.where(row >= 0, row + used[: team.rank].sum(0) + 1, 0)  # 0: not here
         team.sum(row)
-        tensors = {"row": torch.from_numpy(row - 1), "counted": torch.from_numpy(counted)}
+        arrays = {"row": row - 1, "counted": counted, "peaks": self.peaks}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         for task, (rows, mine, part) in enumerate(zip(self.rows, self.used, self.sums)):
             total = part.clone()
             team.sum(total)
@@ -177,6 +209,7 @@ class ClientStore:
         mine = (row >= 0) & (True if self.place.owned is None else self.place.owned)
         self.row = np.full(row.shape, -1, np.int64)
         self.counted = np.where(mine, state["counted"].numpy(), 0.0)
+        self.peaks = state["peaks"].numpy().copy() if "peaks" in state else np.zeros(row.shape[1])
         self.rows, self.used, self.sums = [], [], []
         for task in range(row.shape[1]):
             clients = np.flatnonzero(mine[:, task])
@@ -189,3 +222,7 @@ class ClientStore:
             # The drift of an old sum is part of the run; whose part it is does not matter.
             total = state[f"sum.{task}"].to(self.place.device)
             self.sums.append(total.clone() if self.place.team.rank == 0 else torch.zeros_like(total))
+
+
+def _times(weights: np.ndarray, values: Tensor) -> Tensor:
+    return torch.from_numpy(weights).to(values.device) @ values

@@ -1,29 +1,39 @@
-"""Optimal probabilities when tasks differ in cost ([P1] footnotes 2 and 4: a weighted budget).
+"""Optimal probabilities when tasks differ in what they cost ([P1] footnotes 2 and 4).
 
-    minimise  sum_i B_i sum_s U_is^2 / p_is    subject to  sum_s p_is <= 1,  sum_i B_i sum_s c_s p_is <= m
+    minimise  sum_i B_i sum_s U_is^2 / p_is    subject to  sum_s u_s p_is <= 1,  sum_i B_i sum_s c_s p_is <= m
 
-KKT: p_is = U_is / sqrt(lambda c_s + mu_i). One unknown lambda for all; given it, each client's mu_i is 0 or
-the root that makes its probabilities add up to 1. The budget is an upper bound: forcing it to be spent can
-only do harm. With equal costs this is `optimal_probabilities`.
+A job of task s costs c_s of the server's budget and takes u_s units of a client's processor. KKT:
+p_is = U_is / sqrt(lambda c_s + mu_i u_s). One unknown lambda for all; given it, each client's mu_i is 0 or
+the root that makes its load 1. The budget is an upper bound: forcing it to be spent can only do harm. In
+terms of the load u_s p_is all units are 1, with scores U_is sqrt(u_s) and costs c_s / u_s; with equal costs
+as well this is `optimal_probabilities`.
 """
 
 import numpy as np
 from scipy.optimize import brentq
 
-from fedmux.allocation.optimal import checked
+from fedmux.allocation.optimal import checked, checked_units
 from fedmux.population import Bools, Floats, Ints
 
 
 def cost_probabilities(
-    scores: Floats, capacity: Ints, budget: float, costs: Floats, *, available: Bools | None = None
+    scores: Floats,
+    capacity: Ints,
+    budget: float,
+    costs: Floats,
+    *,
+    units: Floats | None = None,
+    available: Bools | None = None,
 ) -> Floats:
-    """p (N x S) for scores U > 0 on available pairs, processors B (N), a budget and c > 0 (S)."""
+    """p (N x S) for scores U > 0 on available pairs, processors B (N), a budget, c > 0 and u >= 1 (S)."""
     scores, capacity, available = checked(scores, capacity, available)
+    units = checked_units(units, scores.shape[1])
     costs = np.asarray(costs, np.float64)
     if costs.shape != scores.shape[1:] or not ((costs > 0) & np.isfinite(costs)).all():
         raise ValueError(f"costs must be one positive number for each task, got {costs.tolist()}")
     if not budget >= 0:
         raise ValueError(f"the budget must be at least 0, got {budget}")
+    scores, costs = scores * np.sqrt(units), costs / units  # from here on p is the load
     scores = np.where(available & (capacity > 0)[:, None], scores, 0.0)
     probability = np.zeros(scores.shape)
     rows = scores.any(1)
@@ -37,7 +47,7 @@ def cost_probabilities(
     everything = scores / scores.sum(1, keepdims=True)  # lambda = 0
     most = spend(everything)
     if most <= budget * (1 + 1e-12):  # a budget below that by rounding only has no lambda to be found
-        probability[rows] = everything * min(1.0, budget / most)
+        probability[rows] = everything * min(1.0, budget / most) / units
         return probability
     # Exact while nobody is saturated, and never below the solution: saturation only lowers the spending.
     upper = np.log((processors @ (scores * np.sqrt(costs))).sum() / budget) * 2
@@ -50,7 +60,7 @@ def cost_probabilities(
         while excess(lower) < 0:
             lower -= 4.0
         upper = brentq(excess, lower, upper, xtol=1e-14, rtol=1e-15)
-    probability[rows] = fill_rows(scores, np.exp(upper) * costs)[0]
+    probability[rows] = fill_rows(scores, np.exp(upper) * costs)[0] / units
     return probability
 
 

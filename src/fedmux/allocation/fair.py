@@ -11,6 +11,7 @@ import numpy as np
 
 from fedmux.allocation.plan import Allocator, Plan, RoundState
 from fedmux.allocation.random import Participation, spread, uniform_choice
+from fedmux.errors import FedmuxError
 from fedmux.population import Bools, Floats
 
 Measure = Literal["error", "loss"]
@@ -47,14 +48,46 @@ def fair_choice(errors: Floats, alpha: float, available: Bools) -> Floats:
 
 
 def global_loss(state: RoundState) -> Floats:
-    """f_s = sum_i d_is f_is over the clients that reported (S)."""
+    """f_s = sum_i d_is f_is over the clients that reported (S); NaN for a task of which nobody did."""
     losses = state.signals.losses
     assert losses is not None
-    weight = np.where(np.isnan(losses), 0.0, state.population.shares)
+    known = ~np.isnan(losses)
+    weight = np.where(known, state.population.shares, 0.0)
     total = weight.sum(0)
-    return np.divide(
-        (weight * np.nan_to_num(losses)).sum(0), total, out=np.zeros(len(total)), where=total > 0
-    )
+    summed = (weight * np.where(known, losses, 0.0)).sum(0)
+    return np.divide(summed, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def badness(state: RoundState, measure: Measure) -> Floats:
+    """f_s of each task (S): its error rate or its loss; 0 for a task that nobody has.
+
+    A task whose figure is not known, or not finite, counts as the worst of the others: never as perfect.
+    """
+    here = state.population.available.any(0)
+    if measure == "error":
+        assert state.accuracies is not None
+        found = 1 - state.accuracies
+        beyond = np.isfinite(found) & (np.abs(found - 0.5) > 0.5 + 1e-6)
+        for s in np.flatnonzero(here & beyond):
+            raise FedmuxError(
+                f"{state.task(s)}: a score of {state.accuracies[s]:g} is no accuracy, so there is no error "
+                'rate; set measure = "loss"'
+            )
+    else:
+        found = global_loss(state)
+        demand_positive(state, np.where(here, found, np.nan))
+    known = here & np.isfinite(found)
+    worst = found[known].max(initial=0.0) if known.any() else 1.0
+    return np.where(known, np.maximum(found, 0.0), np.where(here, worst, 0.0))
+
+
+def demand_positive(state: RoundState, losses: Floats) -> None:
+    """Fairness compares how large losses are (S, or N x S): a negative one has no place there."""
+    for s in np.flatnonzero((losses.reshape(-1, losses.shape[-1]) < 0).any(0)):
+        raise FedmuxError(
+            f"{state.task(s)}: its loss is negative ({np.nanmin(losses[..., s]):g}), and fairness by loss "
+            'compares sizes; add a constant to the loss, or take a method with measure = "error"'
+        )
 
 
 class FairAllocator(Allocator):
@@ -68,9 +101,6 @@ class FairAllocator(Allocator):
         available = state.population.available
         if state.round == 0:
             return spread(state, uniform_choice(available), self.participation)
-        if self.measure == "error":
-            assert state.accuracies is not None
-            errors = np.maximum(1 - state.accuracies, 0.0)
-        else:
-            errors = np.abs(global_loss(state))
-        return spread(state, fair_choice(errors, self.alpha, available), self.participation)
+        return spread(
+            state, fair_choice(badness(state, self.measure), self.alpha, available), self.participation
+        )

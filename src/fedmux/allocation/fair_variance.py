@@ -4,7 +4,9 @@
 
 KKT: p_is = U_is / sqrt(lambda_s + mu_i), mu_i >= 0 and 0 unless client i is saturated, lambda_s of either
 sign. The dual has S unknowns: for given lambda every row is solved exactly (`fill_rows`), and lambda is
-found by damped Newton steps on the concave dual, whose gradient is sum_i B_i p_is - m_s.
+found by damped Newton steps on the concave dual, whose gradient is sum_i B_i p_is - m_s. If a job of task s
+takes u_s units of a processor, sum_s u_s p_is <= 1: in terms of the load u_s p_is all units are 1, with
+scores U_is sqrt(u_s) and targets u_s m_s.
 """
 
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from fedmux.allocation.costs import fill_rows
-from fedmux.allocation.fair import Measure, fair_shares, global_loss
-from fedmux.allocation.optimal import checked
+from fedmux.allocation.fair import Measure, badness, fair_shares
+from fedmux.allocation.optimal import checked, checked_units
 from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState
 from fedmux.allocation.targets import feasible_targets
 from fedmux.population import Bools, Floats, Ints
@@ -25,9 +27,14 @@ CLOSE_ENOUGH = 1e-7  # relative distance from a target
 
 
 def fair_probabilities(
-    scores: Floats, capacity: Ints, targets: Floats, *, available: Bools | None = None
+    scores: Floats,
+    capacity: Ints,
+    targets: Floats,
+    *,
+    units: Floats | None = None,
+    available: Bools | None = None,
 ) -> Floats:
-    """p (N x S) for scores U > 0 on available pairs, processors B (N) and targets m_s (S).
+    """p (N x S) for scores U > 0 on available pairs, processors B (N), targets m_s (S) and units u_s (S).
 
     A task with target 0 is left out. Targets beyond what the processors can serve raise ValueError:
     `feasible_targets` lowers them.
@@ -42,7 +49,8 @@ def fair_probabilities(
     rows = np.flatnonzero(useful.any(1))
     if not len(tasks):
         return probability
-    u = np.where(useful, scores[:, tasks], 0.0)[rows]
+    load = checked_units(units, len(targets))[tasks]
+    u = np.where(useful, scores[:, tasks] * np.sqrt(load), 0.0)[rows]
     if (useful[rows] & (u <= 0)).any():
         client, task = (int(index[0]) for index in np.nonzero(useful[rows] & (u <= 0)))
         raise ValueError(
@@ -51,8 +59,8 @@ def fair_probabilities(
     missing = tasks[~useful.any(0)]
     if len(missing):
         raise ValueError(f"task {missing[0]} has a target but no client that can train it")
-    solved = _Dual(u / u.max(), capacity[rows].astype(np.float64), targets[tasks]).solve()
-    probability[np.ix_(rows, tasks)] = solved
+    solved = _Dual(u / u.max(), capacity[rows].astype(np.float64), targets[tasks] * load).solve()
+    probability[np.ix_(rows, tasks)] = solved / load
     return probability
 
 
@@ -88,7 +96,7 @@ class _Dual:
         p, worst = self._polished(best) if 1e-9 < best.worst < 1e-4 else (best.p, best.worst)
         if worst > CLOSE_ENOUGH:
             raise ValueError(
-                f"the targets cannot be met (off by {worst:.2%}): they ask for {self.m.sum():g} jobs of "
+                f"the targets cannot be met (off by {worst:.2%}): they ask for {self.m.sum():g} of "
                 f"{self.b.sum():g} processors; lower them with feasible_targets"
             )
         return p
@@ -218,20 +226,20 @@ class FairVarianceAllocator(Allocator):
         available = people.available
         losses = state.signals.losses
         assert losses is not None
-        scores = people.shares / np.maximum(people.capacity, 1)[:, None] * np.abs(np.nan_to_num(losses))
-        if self.measure == "error":
-            assert state.accuracies is not None
-            errors = np.maximum(1 - state.accuracies, 0.0)
-        else:
-            errors = np.abs(global_loss(state))
-        shares = fair_shares(np.where(available.any(0), errors, 0.0), self.alpha)
+        # Nobody's loss counts as 0 because it is missing or not finite: `checked` names whose it is.
+        weight = people.shares / np.maximum(people.capacity, 1)[:, None]
+        scores, *_ = checked(np.where(available, weight * np.abs(losses), 0.0), people.capacity, available)
+        shares = fair_shares(badness(state, self.measure), self.alpha)
         jobs = state.budget.of_processors(people.total_processors)
-        self.wanted, self.targets = jobs * shares, feasible_targets(shares, jobs, people.capacity, available)
+        self.wanted = jobs * shares
+        self.targets = feasible_targets(shares, jobs, people.capacity, available, units=state.units)
         scores = scores + self.floor * (scores[available].mean() if available.any() else 0.0)
         scores = np.where(available, np.maximum(scores, SMALLEST_SCORE * scores.max(initial=0.0)), 0.0)
         if not scores.any():
             scores = available.astype(np.float64)
-        probability = fair_probabilities(scores, people.capacity, self.targets, available=available)
+        probability = fair_probabilities(
+            scores, people.capacity, self.targets, units=state.units, available=available
+        )
         return Probabilities(probability, people.processors, draws=self.draws)
 
     def notes(self) -> dict[str, Any]:

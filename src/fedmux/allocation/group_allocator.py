@@ -49,10 +49,10 @@ class GroupAllocator(Allocator):
         self._clustered = self._starts(state)
         if self._clustered:
             self._c_step(state)
-        pairs = self._t_step(state)
+        pairs, wanted = self._t_step(state)
         self._welcome(state)
         self.step += 1
-        return Fixed(*pairs)
+        return Fixed(*pairs, wanted=wanted)
 
     def _c_step(self, state: RoundState) -> None:
         people, losses = state.population, state.signals.losses
@@ -61,7 +61,7 @@ class GroupAllocator(Allocator):
         clients = np.flatnonzero(people.available.any(1))
         self.label = np.full(people.clients, -1, np.int64)
         self.centroids = np.full((0, people.tasks), np.nan)
-        self.loss = np.abs(global_loss(state))
+        self.loss = np.nan_to_num(global_loss(state), nan=-np.inf)  # it orders tasks: its sign counts
         self.step, self.models, self.silhouette, self._plane = 0, np.zeros(0, np.int64), 0.0, []
         if not len(tasks) or not len(clients):
             return
@@ -82,12 +82,13 @@ class GroupAllocator(Allocator):
             for client, place in zip(clients.tolist(), plane(losses[np.ix_(clients, tasks)]).tolist()):
                 self._plane[client] = [round(value, 4) for value in place]
 
-    def _t_step(self, state: RoundState) -> tuple[Ints, Ints]:
-        """(client, task) of the members drawn from each slot's group."""
+    def _t_step(self, state: RoundState) -> tuple[tuple[Ints, Ints], int]:
+        """(client, task) of the members drawn from each slot's group, and how many of them are wanted."""
         people, rng = state.population, state.rng()
         present = np.flatnonzero(people.available.any(0))
         clients, tasks = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         rate = state.budget.rate_of_clients(people.active_clients)
+        least, wanted = (state.budget.wanted or state.budget).rate_of_clients(people.active_clients), 0
         group_of_slot = rotation(len(self.models), len(self.centroids), self.step)
         for slot, group in enumerate(group_of_slot.tolist()):
             if group < 0 or not len(present):
@@ -102,9 +103,10 @@ class GroupAllocator(Allocator):
             size = int((members & people.available.any(1)).sum())
             able = np.flatnonzero(members & people.available[:, task])
             drawn = rng.permutation(able)[: max(1, int(rate * size + 0.5))]
+            wanted += min(len(drawn), max(1, int(least * size + 0.5)))
             clients.append(drawn)
             tasks.append(np.full(len(drawn), task))
-        return np.concatenate(clients), np.concatenate(tasks)
+        return (np.concatenate(clients), np.concatenate(tasks)), wanted
 
     def _welcome(self, state: RoundState) -> None:
         """Put newcomers into groups."""

@@ -11,6 +11,8 @@ import numpy as np
 
 from fedmux.population import Floats, Ints
 
+MOST_COMPARED = 4000  # above this many clients a sample picks the groups: a silhouette compares all pairs
+
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
@@ -29,23 +31,34 @@ def cluster(
     K-means with the number of groups, from max(models, 2) to `most` (default 2 models), chosen by the mean
     silhouette; equal scores: fewer groups. Missing losses count as their column's mean. `scale` clusters
     standardised columns, for models whose losses differ in size.
+
+    With more than `MOST_COMPARED` clients, a sample of that size picks the number of groups and their
+    centres, and K-means over everybody starts from these. The silhouette is then the sample's.
     """
     rng = np.random.default_rng(seed)
     points = fill_missing(losses)
     if scale:
         points = (points - points.mean(0)) / np.where(points.std(0) > 0, points.std(0), 1.0)
-    distinct = len(np.unique(points, axis=0))
+    everybody = len(points) <= MOST_COMPARED
+    chosen = np.arange(len(points)) if everybody else rng.choice(len(points), MOST_COMPARED, replace=False)
+    sample = points[chosen]
+    distinct = len(np.unique(sample, axis=0))
     label, score = np.zeros(len(points), np.int64), 0.0
-    candidates = range(max(models, 2), min(most or 2 * models, distinct, len(points) - 1) + 1)
+    candidates = range(max(models, 2), min(most or 2 * models, distinct, len(sample) - 1) + 1)
     if candidates:
         score = -np.inf
         for number in candidates:
-            found, quality = _k_means(points, number, seed)
+            found = _k_means(sample, number, seed)
+            quality = _silhouette(sample, found.label)
             if quality > score + 1e-12:
-                label, score = found, quality
+                best, score = found, quality
+        if not everybody:
+            best = _k_means(points, len(best.centres), seed, start=best.centres)
+            score = _silhouette(sample, best.label[chosen])
+        label = best.label
     elif len(points) > 1:
         number = min(distinct, len(points), models)
-        label = _k_means(points, number, seed)[0] if number > 1 else label
+        label = _k_means(points, number, seed).label if number > 1 else label
         label = _halve(label, min(models, len(points)), rng)
     label = number_by_smallest(label)
     raw = fill_missing(losses)
@@ -70,17 +83,28 @@ def fill_missing(losses: Floats) -> Floats:
     return np.where(known, losses, np.divide(total, count, out=np.zeros(len(total)), where=count > 0))
 
 
-def _k_means(points: Floats, number: int, seed: int) -> tuple[Ints, float]:
+@dataclass(frozen=True, eq=False)
+class _Found:
+    label: Ints  # n
+    centres: Floats  # K x columns
+
+
+def _k_means(points: Floats, number: int, seed: int, *, start: Floats | None = None) -> _Found:
+    """Lloyd's iterations to a fixed point: from `start`, or the best of ten beginnings."""
     from sklearn.cluster import KMeans
-    from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
+    begin = {"n_init": 10} if start is None else {"n_init": 1, "init": start}
     with threadpool_limits(1):  # sums in one order, so that a run can be repeated bit by bit
-        label = (
-            KMeans(number, n_init=10, random_state=seed % 2**32, tol=0).fit(points).labels_.astype(np.int64)
-        )
-    found = len(np.unique(label))
-    return label, float(silhouette_score(points, label)) if 1 < found < len(points) else -1.0
+        found = KMeans(number, random_state=seed % 2**32, tol=0, **begin).fit(points)
+    return _Found(found.labels_.astype(np.int64), found.cluster_centers_)
+
+
+def _silhouette(points: Floats, label: Ints) -> float:
+    """Mean over the points; the least there is where it is not defined."""
+    from sklearn.metrics import silhouette_score
+
+    return float(silhouette_score(points, label)) if 1 < len(np.unique(label)) < len(points) else -1.0
 
 
 def _halve(label: Ints, wanted: int, rng: np.random.Generator) -> Ints:

@@ -89,6 +89,16 @@ def _saturate_sorted(mass: Floats, capacity: Ints, jobs: float) -> Floats:
     return total
 
 
+def checked_units(units: Floats | None, tasks: int) -> Floats:
+    """What a job of each task takes of a processor (S), default 1."""
+    if units is None:
+        return np.ones(tasks)
+    units = np.asarray(units, np.float64)
+    if units.shape != (tasks,) or not ((units >= 1) & np.isfinite(units)).all():
+        raise ValueError(f"units must be one number of at least 1 for each task, got {units.tolist()}")
+    return units
+
+
 def checked(scores: Floats, capacity: Ints, available: Bools | None) -> tuple[Floats, Ints, Bools]:
     """Arrays of the right shape, or a ValueError that names client and task."""
     scores, capacity = np.asarray(scores, np.float64), np.asarray(capacity)

@@ -6,7 +6,7 @@ categorical draw over its client's tasks and "none", so it never gets two tasks.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, SupportsIndex
 
 import numpy as np
 
@@ -24,11 +24,12 @@ class Budget:
 
     jobs: float | None = None
     rate: float | None = None
+    wanted: "Budget | None" = None  # what is waited for, where more is drawn; None: all of it
 
     def times(self, factor: float) -> "Budget":
-        """So many times as much."""
+        """So many times as much to draw, of which this is wanted."""
         rate = None if self.rate is None else min(1.0, factor * self.rate)
-        return Budget(None if self.jobs is None else factor * self.jobs, rate)
+        return Budget(None if self.jobs is None else factor * self.jobs, rate, self)
 
     def of_processors(self, total: float) -> float:
         """m out of `total` processors (V); never more than there are."""
@@ -68,6 +69,14 @@ class Signals:
             either(self.betas, other.betas),
         )
 
+    def where(self, pairs: Bools) -> "Signals":
+        """What some pairs (N x S, or S for all of a task's) report, and nothing of the others."""
+
+        def chosen(values: Floats | None) -> Floats | None:
+            return None if values is None else np.where(pairs, values, np.nan)
+
+        return Signals(chosen(self.losses), chosen(self.norms), chosen(self.betas), self.silent)
+
 
 @dataclass(frozen=True, eq=False)
 class RoundState:
@@ -82,6 +91,13 @@ class RoundState:
     costs: Floats  # S: of a job of each task, in units of the budget
     signals: Signals = Signals()
     accuracies: Floats | None = None  # S: on the validation part of the held-out data
+    units: Floats | None = None  # S: what a job of each task takes of a processor, at least 1; None: all 1
+    momenta: Floats | None = None  # S: of local SGD; None: none
+    names: tuple[str, ...] = ()  # S: of the tasks, for messages
+
+    def task(self, s: SupportsIndex) -> str:
+        """What a message calls a task."""
+        return f'task "{self.names[s]}"' if self.names else f"task {s}"
 
     def rng(self, stream: Stream = Stream.ALLOCATION, *, round: int | None = None) -> np.random.Generator:
         return generator(self.seed, stream, round=self.round if round is None else round)
@@ -130,6 +146,9 @@ class Allocator:
     def learn(self, state: RoundState, seen: "Signals") -> None:
         """Take note of what the drawn clients that had not been asked reported, if the allocator `learns`."""
 
+    def forget(self, task: int) -> None:
+        """Drop what was learned of a task: its model has diverged and was set back."""
+
     def notes(self) -> dict[str, Any]:
         """What the record should keep of the last plan, as JSON values."""
         return {}
@@ -155,6 +174,7 @@ class Probabilities:
     marginal: Floats | None = None  # N x S
     clients: int | None = None
     draws: Draws = "independent"
+    costs: Floats | None = None  # S: of a job, where the plan spends its budget in them; None: each is 1
 
     def draw(self, rng: np.random.Generator) -> Assignment:
         if self.draws == "systematic":
@@ -192,11 +212,30 @@ class Fixed:
     client: Ints  # J
     task: Ints  # J
     beyond_capacity: bool = False  # a client may get more jobs than it has processors
+    wanted: int | None = None  # how many of these jobs would do, where more are drawn; None: all
 
     def draw(self, rng: np.random.Generator) -> Assignment:
         order = np.lexsort((self.client, self.task))
         ones = np.ones(len(order))
         return Assignment(self.client[order], self.task[order], ones.astype(np.int64), ones, ones)
+
+
+def over_selection(plan: Plan, budget: Budget) -> float:
+    """How many times what is wanted a plan asks for, at least 1: less than was meant if there is no more."""
+    wanted = budget.wanted or budget
+    if isinstance(plan, Fixed):
+        return max(1.0, len(plan.client) / plan.wanted) if plan.wanted else 1.0
+    if not isinstance(plan, Probabilities):
+        return 1.0
+    takes_part = plan.probability.any(1)
+    if plan.clients is not None:
+        return max(1.0, plan.clients / wanted.of_clients(int(takes_part.sum()))) if plan.clients else 1.0
+    expected = plan.processors @ plan.probability
+    if plan.costs is not None and wanted.jobs is not None:
+        spent, least = float(expected @ plan.costs), wanted.jobs
+    else:
+        spent, least = float(expected.sum()), wanted.of_processors(float(plan.processors[takes_part].sum()))
+    return max(1.0, spent / least) if least > 0 else 1.0
 
 
 def check(plan: Plan, assignment: Assignment, population: Population) -> None:

@@ -1,8 +1,10 @@
 """Round robin (Bhuyan & Moharir, as the baseline of [P2] section VI): tasks rotate over random subsets.
 
-Every frame of S rounds deals a random permutation of all clients into S subsets whose sizes differ by at
-most one; in the frame's round r subset j works on task (j + r) mod S. A client without that task takes its
-next one in cyclic order; a client without any sits out.
+A frame has as many rounds as tasks are there when it starts. The clients then present are dealt at random
+into as many subsets, whose sizes differ by at most one; in the frame's round r subset j works on its task
+(j + r) mod S. A client without that task takes its next one in cyclic order; a client without any sits out.
+Who appears later is dealt too, from a subset drawn at random on, and stays there until the frame ends; a task
+that joins waits for the next frame.
 """
 
 import numpy as np
@@ -10,11 +12,11 @@ import numpy as np
 from fedmux.allocation.plan import Allocator, Probabilities, RoundState
 from fedmux.allocation.random import Participation, spread
 from fedmux.population import Bools, Floats, Ints
-from fedmux.randomness import Stream
+from fedmux.randomness import Stream, generator
 
 
 def deal(clients: int, subsets: int, rng: np.random.Generator) -> Ints:
-    """Subset of each client (N): a random permutation dealt out in turn."""
+    """Subset of each client (n): a random permutation dealt out in turn."""
     subset = np.empty(clients, np.int64)
     subset[rng.permutation(clients)] = np.arange(clients) % subsets
     return subset
@@ -33,30 +35,66 @@ def next_own(available: Bools) -> Ints:
 class RoundRobinAllocator(Allocator):
     def __init__(self, participation: Participation) -> None:
         self.participation = participation
+        self.frame = self.start = -1  # the frame's number, and its first round
+        self.tasks = np.zeros(0, np.int64)  # T: there when the frame started
+        self.subset = np.zeros(0, np.int64)  # N: of the frame, -1 for who has not been dealt
+        self.odds = np.zeros((0, 0))  # N x T: how likely the deal put a client into each subset
 
     def plan(self, state: RoundState) -> Probabilities:
-        present = np.flatnonzero(state.population.available.any(0))  # tasks come and go
-        available = state.population.available[:, present]
-        clients, tasks = available.shape
-        choice = np.zeros((2, clients, state.population.tasks))
-        if tasks:
-            frame, turn = divmod(state.round, tasks)
-            own = next_own(available)
-            subset = deal(clients, tasks, state.rng(Stream.DEAL, round=frame))
-            dealt = own[np.arange(clients), (subset + turn) % tasks]
-            choice[0][:, present], choice[1][:, present] = _one_hot(dealt, tasks), _chance(own, turn)
+        available = state.population.available
+        choice = np.zeros((2, *available.shape))
+        if available.any():
+            self._begin(state)
+            self._deal(state)
+            tasks, turn = len(self.tasks), state.round - self.start
+            own = np.where((self.subset >= 0)[:, None], next_own(available[:, self.tasks]), -1)
+            dealt = own[np.arange(len(own)), (self.subset + turn) % tasks]
+            choice[0][:, self.tasks] = _one_hot(dealt, tasks)
+            for subset in range(tasks):
+                chance = self.odds[:, [subset]] * _one_hot(own[:, (subset + turn) % tasks], tasks)
+                choice[1][:, self.tasks] += chance
         return spread(state, choice[0], self.participation, choice[1])
+
+    def _begin(self, state: RoundState) -> None:
+        """A new frame, if the last one is over or its tasks are gone; in its first round it is dealt anew."""
+        people = state.population
+        present = np.flatnonzero(people.available.any(0))
+        inside = len(self.subset) == people.clients and self.start < state.round < self.start + len(
+            self.tasks
+        )
+        if inside and np.isin(self.tasks, present).any():
+            return
+        if self.frame < 0:  # as if there had been frames of this length all the time
+            self.frame, turn = divmod(state.round, len(present))
+            self.start = state.round - turn
+        elif state.round != self.start:
+            self.frame, self.start = self.frame + 1, state.round
+        self.tasks = present
+        self.subset = np.full(people.clients, -1, np.int64)
+        self.odds = np.zeros((people.clients, len(present)))
+
+    def _deal(self, state: RoundState) -> None:
+        """Put each client that is there for a task of the frame, and was not yet, into a subset."""
+        tasks, first = len(self.tasks), not (self.subset >= 0).any()
+        new = np.flatnonzero((self.subset < 0) & state.population.available[:, self.tasks].any(1))
+        if first and len(new) >= tasks:
+            subset = deal(len(new), tasks, generator(state.seed, Stream.DEAL, round=self.frame))
+            self.odds[new] = np.bincount(subset, minlength=tasks) / len(new)
+        else:  # every subset must be possible for few clients too; `task` tells a round from a frame
+            rng = generator(state.seed, Stream.DEAL, round=state.round, task=1)
+            subset = (deal(len(new), tasks, rng) + rng.integers(tasks)) % tasks
+            self.odds[new] = 1 / tasks
+        self.subset[new] = subset
+
+    def state(self) -> dict[str, np.ndarray]:
+        where = np.array([self.frame, self.start])
+        return {"where": where, "tasks": self.tasks, "subset": self.subset, "odds": self.odds}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        if state:
+            self.frame, self.start = (int(value) for value in state["where"])
+            self.tasks, self.subset, self.odds = (state[key].copy() for key in ("tasks", "subset", "odds"))
 
 
 def _one_hot(task: Ints, tasks: int) -> Floats:
     return (task[:, None] == np.arange(tasks)).astype(np.float64)
-
-
-def _chance(own: Ints, turn: int) -> Floats:
-    """N x S: probability, over the deal, that a client works on each task in this turn."""
-    clients, tasks = own.shape
-    chance = np.zeros((clients, tasks))
-    for subset in range(tasks):
-        size = len(range(subset, clients, tasks))
-        chance += size / clients * _one_hot(own[:, (subset + turn) % tasks], tasks)
-    return chance

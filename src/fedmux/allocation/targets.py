@@ -2,23 +2,29 @@
 
 Targets m are attainable iff for every set T of tasks sum_{s in T} m_s <= cap(T), the processors of clients
 that have some task of T (max-flow, min-cut). Where a client of T also has a task outside T, reaching cap(T)
-would leave that task with probability 0, so a little slack is kept.
+would leave that task with probability 0, so a little slack is kept. A job of task s may take u_s of a
+processor: then u_s m_s stands in place of m_s.
 """
 
 import numpy as np
 
+from fedmux.allocation.flow_targets import fill_by_flow
+from fedmux.allocation.optimal import checked_units
 from fedmux.population import Bools, Floats, Ints
 
-MOST_TASKS = 16  # sets are enumerated up to here
+MOST_LISTED = 16  # tasks whose sets are all listed; beyond that max-flow finds those that matter
 SLACK = 0.01
 NEGLIGIBLE = 1e-4  # a weight below this means: not trained this round
 
 
-def feasible_targets(weights: Floats, jobs: float, capacity: Ints, available: Bools) -> Floats:
+def feasible_targets(
+    weights: Floats, jobs: float, capacity: Ints, available: Bools, *, units: Floats | None = None
+) -> Floats:
     """m_s (S) in the ratios of `weights` (which add up to 1) as far as possible, `jobs` in total.
 
     Weighted max-min filling: all targets grow together, m_s = rho w_s; when a set of tasks reaches what its
-    processors can serve it stops, and the others go on. Feasible ratios are kept exactly.
+    processors can serve it stops, and the others go on. Feasible ratios are kept exactly. `units` (S): what a
+    job takes of a processor, default 1.
     """
     weights = np.asarray(weights, np.float64)
     if not ((weights >= 0) & np.isfinite(weights)).all():
@@ -28,25 +34,23 @@ def feasible_targets(weights: Floats, jobs: float, capacity: Ints, available: Bo
     able = available & (capacity > 0)[:, None]
     wanted = np.flatnonzero((weights >= NEGLIGIBLE) & able.any(0))
     targets = np.zeros(len(weights))
-    if len(wanted) > MOST_TASKS:
-        raise ValueError(
-            f"fair targets are computed for up to {MOST_TASKS} tasks at a time, got {len(wanted)}"
-        )
     if len(wanted):
         share = weights[wanted] / weights[wanted].sum()
-        targets[wanted] = _fill(share, jobs, capacity, able[:, wanted])
+        sizes = checked_units(units, len(weights))[wanted]
+        fill = _fill if len(wanted) <= MOST_LISTED else fill_by_flow
+        targets[wanted] = fill(share, jobs, capacity, able[:, wanted], sizes, SLACK)
     return targets
 
 
-def _fill(weights: Floats, jobs: float, capacity: Ints, able: Bools) -> Floats:
+def _fill(weights: Floats, jobs: float, capacity: Ints, able: Bools, units: Floats, slack: float) -> Floats:
     tasks = len(weights)
     members = (np.arange(1 << tasks)[:, None] >> np.arange(tasks)) & 1  # 2^S x S
-    limit = _limits(capacity, able)
+    limit = _limits(capacity, able, slack)
     targets = np.zeros(tasks)
     growing = np.ones(tasks)
     while growing.any():
-        pace = members @ (weights * growing)
-        room = limit - members @ targets
+        pace = members @ (units * weights * growing)
+        room = limit - members @ (units * targets)
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.where(pace > 0, np.maximum(room, 0.0) / pace, np.inf)
         left = (jobs - targets.sum()) / float(weights @ growing)
@@ -59,7 +63,7 @@ def _fill(weights: Floats, jobs: float, capacity: Ints, able: Bools) -> Floats:
     return targets
 
 
-def _limits(capacity: Ints, able: Bools) -> Floats:
+def _limits(capacity: Ints, able: Bools, slack: float) -> Floats:
     """For every set of tasks (2^S): what its clients can serve, less slack if they have other tasks too."""
     tasks = able.shape[1]
     pattern = able @ (1 << np.arange(tasks))  # the set of tasks of each client
@@ -71,4 +75,4 @@ def _limits(capacity: Ints, able: Bools) -> Floats:
     served = total - inside[::-1]  # clients with a task in T: all but those whose tasks lie outside T
     # A set is closed if the clients it has are those that have nothing else.
     closed = served == inside - inside[0]  # sums of whole numbers are exact
-    return np.where(closed, served, (1 - SLACK) * served)
+    return np.where(closed, served, (1 - slack) * served)

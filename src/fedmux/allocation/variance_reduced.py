@@ -50,7 +50,9 @@ class VarianceReduced(Allocator):
         scores, *_ = checked(self._scores(state), people.capacity, people.available)
         if self.options.normalise:
             load = people.processors @ scores
-            self.load = load if self.load is None else 0.9 * self.load + 0.1 * load
+            before = np.full(len(load), np.nan) if self.load is None else self.load
+            mixed_in = np.where(np.isnan(before), load, 0.9 * before + 0.1 * load)
+            self.load = np.where(people.available.any(0), mixed_in, before)  # a task that is away has no load
             scores = scores / np.where(self.load > 0, self.load, 1.0)
         mean = scores[people.available].mean() if people.available.any() else 0.0
         scores = np.where(people.available, scores + self.options.floor * mean, 0.0)
@@ -78,6 +80,11 @@ class VarianceReduced(Allocator):
         assert signals.norms is not None
         return weight * signals.norms / state.learning_rates
 
+    def forget(self, task: int) -> None:
+        for values in (self.known, self.load):
+            if values is not None:
+                values[..., task] = np.nan
+
     def learn(self, state: RoundState, seen: Signals) -> None:
         self._remember(self.score(state, seen))
 
@@ -92,24 +99,34 @@ class VarianceReduced(Allocator):
         return {name: value for name, value in kept.items() if value is not None}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        self.known, self.load = state.get("known"), state.get("load")
+        self.known, self.load = (
+            None if (kept := state.get(name)) is None else kept.copy() for name in ("known", "load")
+        )
 
 
 def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Probabilities:
     """Optimal probabilities for these scores, with a share of Random mixed in.
 
     (1 - g) p + g p_Random keeps the total and the rows, bounds p from below, and costs at most a factor
-    1 / (1 - g) of the optimal variance.
+    1 / (1 - g) of the optimal variance. Where jobs take more than a processor, Random's are fewer: no
+    client's expected load exceeds its processors.
     """
     people = state.population
     jobs = state.budget.of_processors(people.total_processors)
     uniform = uniform_choice(people.available)
-    if (state.costs == 1).all():
+    units = np.ones(people.tasks) if state.units is None else state.units
+    if (state.costs == 1).all() and (units == 1).all():
         best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
         active = jobs / max(people.total_processors, 1)
-    else:  # the budget is in units of cost: it can be more than there are processors
+    else:  # the budget is in costs: it can be more than there are processors
         jobs = jobs if state.budget.jobs is None else state.budget.jobs
-        best = cost_probabilities(scores, people.capacity, jobs, state.costs, available=people.available)
+        best = cost_probabilities(
+            scores, people.capacity, jobs, state.costs, units=units, available=people.available
+        )
+        if (units > 1).any():
+            uniform = uniform / np.maximum(uniform @ units, 1.0)[:, None]
         spend = float((people.processors @ uniform) @ state.costs)
         active = min(1.0, jobs / spend) if spend > 0 else 0.0
-    return Probabilities((1 - mixing) * best + mixing * active * uniform, people.processors, draws=draws)
+    costs = None if (state.costs == 1).all() else state.costs
+    probability = (1 - mixing) * best + mixing * active * uniform
+    return Probabilities(probability, people.processors, draws=draws, costs=costs)

@@ -66,6 +66,13 @@ def show(
         output.print(f"`fedmux resume {folder}` continues it")
 
 
+def _state(run: "Run") -> str:
+    if not run.finished:
+        return "not finished"
+    diverged = run.summary.get("diverged")
+    return f"finished; diverged: {', '.join(diverged)}" if diverged else "finished"
+
+
 def _overview(run: "Run") -> dict[str, Any]:
     table, metrics = run.table, run.metrics
     scored = [entry["accuracy"]["mean"] for entry in metrics if "accuracy" in entry]
@@ -77,6 +84,6 @@ def _overview(run: "Run") -> dict[str, Any]:
         "method": method["name"] if isinstance(method, dict) else method,
         "seed": table["seed"],
         "rounds": f"{metrics[-1]['round'] if metrics else 0}/{table['rounds']}",
-        "state": "finished" if run.finished else "not finished",
+        "state": _state(run),
         "accuracy": f"{scored[-1]:.1%}" if scored else "-",
     }

@@ -27,6 +27,23 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def finish(run: "Run", quiet: bool, as_json: bool) -> None:
+    _show(run, quiet, as_json)
+    summary = run.summary
+    diverged = summary.get("diverged", {})
+    if diverged and len(diverged) == len(summary["tasks"]):
+        first = next(iter(diverged.values()))
+        raise FedmuxError(
+            f"{run.path}: every task has diverged, the first in round {first['round']}: {first['reason']}; "
+            "lower learning_rate or set clip"
+        )
+    for name, told in diverged.items():
+        notice(
+            f'warning: task "{name}" diverged in round {told["round"]}: {told["reason"]}; its model is that '
+            f"of round {told['model']}; lower learning_rate or set clip"
+        )
+
+
+def _show(run: "Run", quiet: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**run.summary, "folder": str(run.path)}, indent=1))
     elif not quiet:

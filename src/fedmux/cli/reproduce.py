@@ -86,6 +86,9 @@ def reproduce(
     if missing := [run for part in work.parts for run in part.missing()]:
         notice(f"not there: {', '.join(missing[:5])}{f' and {len(missing) - 5} more' * (len(missing) > 5)}")
     _finish(work.outcome(), work.parts, work.folder, also, quiet, as_json, work.kept)
+    for part in work.parts:
+        for line in part.comparison.divergences(but=failures):
+            notice(f"warning: {line}")
     if failures:
         raise FedmuxError("\n".join(failures))
 

@@ -172,5 +172,7 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
         output.print(comparison_table(rows, name))
         write(find([comparison.path]), page, name)
         typer.echo(f"comparison: {comparison.path}\npicture:    {picture}\nreport:     {page}")
+    for line in comparison.divergences(but=failures):
+        notice(f"warning: {line}")
     if failures:
         raise FedmuxError("\n".join(failures))

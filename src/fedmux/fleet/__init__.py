@@ -13,15 +13,17 @@ from fedmux.flat import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
 
+MOST_NAMED = 4  # clients in one line
+SIGNALS, TRAIN = "query.signals", "train.multi"  # phases of a round in which something is asked of clients
 Stale = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The global models' quality, one entry for each task."""
+    """The global models' quality: one entry for each task, or for each client and task."""
 
-    accuracy: Floats  # S
-    loss: Floats  # S
+    accuracy: Floats  # S, or N x S
+    loss: Floats  # the same
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,21 @@ class Failure:
 
     def __str__(self) -> str:
         return f'client {self.client}, task "{self.task}": {self.phase}: {self.reason}'
+
+
+def not_finite(client: int, task: str, phase: str, reason: str) -> Failure:
+    """Of a simulated client, whose number is its id."""
+    return Failure(str(client), task, phase, "not-finite", reason)
+
+
+def told(failures: list[Failure]) -> str:
+    """One line for clients of a task that failed alike."""
+    first, *more = failures
+    if not more:
+        return str(first)
+    named = ", ".join(failure.client for failure in failures[:MOST_NAMED])
+    others = f" and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
+    return str(first).replace(f"client {first.client}", f"clients {named}{others}", 1)
 
 
 class Fleet(Protocol):
@@ -55,7 +72,10 @@ class Fleet(Protocol):
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
     ) -> Signals:
-        """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself."""
+        """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself.
+
+        Who reports something that is not finite counts as silent, with a failure.
+        """
         ...
 
     def send(
@@ -72,13 +92,13 @@ class Fleet(Protocol):
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
     ) -> Iterator[Updates]:
-        """Updates of jobs that came back, in chunks."""
+        """Updates of jobs that came back, in chunks; those that are not finite are left out."""
         ...
 
     def evaluate(self, models: list[Model], part: str) -> Scores:
-        """Scores on a held-out part: "validation" or "test"."""
+        """Scores on a held-out part: "validation", "test", or "glance": a few validation points."""
         ...
 
-    def client_accuracies(self, models: list[Model], available: Bools) -> Floats:
-        """N x S: each global model's score on each client's own points."""
+    def client_scores(self, models: list[Model], available: Bools) -> Scores:
+        """N x S: each global model on each client's own points; NaN: not known."""
         ...

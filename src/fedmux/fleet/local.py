@@ -7,6 +7,7 @@ torch.optim.SGD's order: clip, weight decay, momentum, step.
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedmux.errors import FedmuxError
 from fedmux.flat import Layout, Model, read_buffers, write_buffers
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.importing import first_line
+from fedmux.memory import patiently
 from fedmux.population import Ints
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.tasks.task import Task
@@ -75,9 +77,12 @@ class TightLoop:
             )
             with torch.random.fork_rng(devices=devices):
                 for client, update, after in zip(clients[chunk].tolist(), updates, buffers):
+                    work = partial(self.update, model, client, round, rule, out=update)
                     try:
                         with self.engine.computing():
-                            after.copy_(self.update(model, client, round, rule, out=update)[1])
+                            after.copy_(patiently(work)[1])
+                    except FedmuxError:
+                        raise
                     except Exception as error:  # a user's module or loss can raise anything
                         raise FedmuxError(
                             f'task "{self.task.name}": local training of client {client} failed: '

@@ -9,6 +9,7 @@ of memory: they run in turn, and what one leaves in it nobody reads.
 """
 
 import gc
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator
 
@@ -24,6 +25,7 @@ from fedmux.fleet.columns import SmallConvolutions
 from fedmux.fleet.engine import Engine, whole
 from fedmux.fleet.local import CHUNK_BYTES, Chunk, orders
 from fedmux.importing import first_line
+from fedmux.memory import WAITS, Release, is_shortage, nothing
 from fedmux.population import Ints
 from fedmux.tasks.task import Task
 
@@ -48,6 +50,7 @@ class Stacked:
         engine: Engine,
         notice: Callable[[str], None] = print,
         graphs: Graphs | None = None,
+        release_all: Release = nothing,  # this one's memory, and what else can be had again
     ) -> None:
         self.task, self.index, self.seed, self.engine, self.notice = task, index, seed, engine, notice
         self.names = list(task.layout.parameters)
@@ -60,6 +63,8 @@ class Stacked:
         self.inputs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by width
         self.graphs: Graphs = {} if graphs is None else graphs
         self.captures = engine.device.type == "cuda"
+        self.release_all = release_all
+        self.waits = list(WAITS)  # for others to leave, where not a single client fits
         self.gradients = vmap(grad(self._loss))
 
     def _loss(self, weights: tuple[Tensor, ...], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
@@ -101,31 +106,41 @@ class Stacked:
             chunks = -(-len(clients) // self.room)  # about as large; what rounding up adds is filled
             count = _size_for(-(-len(clients) // chunks), self.room)
             with torch.no_grad(), self.engine.computing():
-                return self._train(model, clients[:count], width, round, rule)
-        except torch.cuda.OutOfMemoryError as error:  # others use the device too
-            told = first_line(error)
+                trained = self._train(model, clients[:count], width, round, rule)
+            self.waits = list(WAITS)
+            return trained
         except FedmuxError:
             raise
         except Exception as error:  # a user's module or loss can raise anything
-            raise FedmuxError(
-                f'task "{self.task.name}": local training of clients {clients[: self.room].tolist()} failed: '
-                f"{first_line(error)}"
-            ) from error
+            told = first_line(error)
+            if not is_shortage(error):  # others use the device too
+                raise FedmuxError(
+                    f'task "{self.task.name}": local training of clients {clients[: self.room].tolist()} '
+                    f"failed: {told}"
+                ) from error
         self._shrink(told)  # out of the handler, which holds on to what was allocated
         return None
 
     def _shrink(self, reason: str) -> None:
         """Half the room. Graphs of the old stack go, and those of other tasks, which hold the pool too."""
-        room, self.most = self.room, self.room // 2
-        if room <= 1:
-            raise FedmuxError(
-                f'task "{self.task.name}": the GPU has too little memory free to train a client ({reason}); '
-                'free some, or choose execution.device = "cpu"'
-            )
+        tried = self.room or self.most
+        self.most = max(1, tried // 2)
+        if tried <= 1:
+            if not self.waits:
+                raise FedmuxError(
+                    f'task "{self.task.name}": the GPU has too little memory free to train a client '
+                    f'({reason}); free some, or choose execution.device = "cpu"'
+                )
+            time.sleep(self.waits.pop(0))
         self.graphs.clear()
+        self.release()
+        self.release_all()
+        torch.cuda.empty_cache()
+
+    def release(self) -> None:
+        """Give the stack's memory back; the next training makes room again. Its graphs must go with it."""
         self.room = 0
         self.starts, self.stack, self.velocity, self.corrections, self.inputs = [], [], [], [], {}
-        torch.cuda.empty_cache()
 
     def _train(self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None) -> Tensor:
         """Updates (k x P) of clients in order of falling steps."""
@@ -201,9 +216,9 @@ class Stacked:
             with torch.cuda.graph(graph, pool=pool):
                 self._advance(*step)
             self.graphs[key] = graph
-        except torch.cuda.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if is_shortage(error):
+                raise
             torch.cuda.synchronize(self.engine.device)
             self.captures = False
             self.graphs.clear()  # the pool stays open: the other tasks begin another

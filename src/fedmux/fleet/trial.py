@@ -11,6 +11,7 @@ from torch.func import grad
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.stacked import Stacked
 from fedmux.importing import first_line
+from fedmux.memory import is_shortage
 from fedmux.tasks.task import Task
 
 
@@ -22,9 +23,9 @@ def obstacle(task: Task, engine: Engine) -> str | None:
     """
     try:
         reason = _difference(task, engine)
-    except torch.cuda.OutOfMemoryError:
-        raise
     except Exception as error:  # whatever a module does that vmap does not know
+        if is_shortage(error):
+            raise
         return first_line(error)
     with suppress(Exception):
         return reason and _difference(_in_float64(task), engine)

@@ -19,14 +19,12 @@ from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.flat import Model
-from fedmux.fleet import Failure, Scores, Stale
+from fedmux.fleet import SIGNALS, TRAIN, Failure, Scores, Stale
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.flower.post import Post, Trouble
 from fedmux.flower.wire import (
     EVALUATE,
     HELLO,
-    SIGNALS,
-    TRAIN,
     Hello,
     Job,
     put_rule,
@@ -35,7 +33,7 @@ from fedmux.flower.wire import (
     tensor,
     vectors,
 )
-from fedmux.population import Bools, Floats, Ints, Population
+from fedmux.population import Bools, Ints, Population
 from fedmux.tasks.task import Task
 
 MOST_REST = 16  # rounds
@@ -263,15 +261,15 @@ class FlowerFleet:
         """On the held-out points that the server has."""
         return self._scoring.evaluate(models, part)
 
-    def client_accuracies(self, models: list[Model], available: Bools) -> Floats:
+    def client_scores(self, models: list[Model], available: Bools) -> Scores:
         contents: dict[int, RecordDict] = {}
         for node, client in self.nodes.items():
             for s in np.flatnonzero(available[client]).tolist():
                 self._put(contents.setdefault(node, RecordDict()), s, models[s], client, 0)
-        scores = np.full(available.shape, np.nan)
-        for client, s, report in self._reports(EVALUATE, contents, "score", ["score"]):
-            scores[client, s] = report["score"]
-        return scores
+        scores, losses = np.full((2, *available.shape), np.nan)
+        for client, s, report in self._reports(EVALUATE, contents, "score", ["score", "loss"]):
+            scores[client, s], losses[client, s] = report["score"], report["loss"]
+        return Scores(scores, losses)
 
     # Messages
 

@@ -54,6 +54,9 @@ class Operator:
         self._clients = gauge("clients", "Clients that were there in the last round")
         self._phases = counter("phase_seconds", "Seconds spent in a phase of rounds", "phase")
         self._failures = counter("failures", "Answers that did not come or were refused", "task", "kind")
+        self._diverged = gauge(
+            "task_diverged_round", "When a task was paused as diverged; 0: it was not", "task"
+        )
         self._scores = {
             "accuracy": gauge("task_accuracy", "On the server's test points", "task"),
             "loss": gauge("task_loss", "On the server's test points", "task"),
@@ -118,6 +121,7 @@ class Operator:
         for task, values in metrics["tasks"].items():
             for key, counter in self._work.items():
                 counter.labels(task).inc(values.get(key, 0))
+            self._diverged.labels(task).set(values.get("diverged", 0))
             for key, gauge in self._scores.items():
                 if key in values:
                     gauge.labels(task).set(values[key])

@@ -3,7 +3,7 @@
     query.hello     -> nothing           <- who, processors, tasks with their numbers of points
     query.signals   -> models, jobs      <- a loss, a norm, a beta for each task
     train.multi     -> models, jobs      <- an update and buffers for each task
-    evaluate.multi  -> models, jobs      <- a score for each task
+    evaluate.multi  -> models, jobs      <- a loss and a score for each task
 
 One message takes all tasks of a node. A job says which task and client these are by number, the round, the
 seed, and how local training goes.
@@ -28,7 +28,7 @@ from fedmux.tasks.task import LocalSgd, Task
 
 HEADER = 1024  # bytes around an array's own
 LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is not believed
-HELLO, SIGNALS, TRAIN, EVALUATE = "query.hello", "query.signals", "train.multi", "evaluate.multi"
+HELLO, EVALUATE = "query.hello", "evaluate.multi"
 
 
 def vectors(**tensors: Tensor) -> ArrayRecord:

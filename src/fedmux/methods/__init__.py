@@ -6,6 +6,7 @@ own method is any `Method` subclass, named in an experiment as `module:Class`.
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -36,6 +37,13 @@ class Method(BaseModel):
 
     def check(self, tasks: int) -> None:
         """Refuse an experiment that this method cannot run."""
+
+    def fitted(self, metrics: Mapping[str, str]) -> tuple["Method", str]:
+        """The method as it is for tasks with these metrics, by name, and what to tell of it, if anything.
+
+        FedmuxError where it cannot use one of them.
+        """
+        return self, ""
 
 
 MethodType = TypeVar("MethodType", bound=type[Method])

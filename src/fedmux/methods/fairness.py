@@ -1,6 +1,7 @@
 """Fairness across tasks: FedFairMMFL and q-FFL ([P2]), FairVR ([P1])."""
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PlainSerializer
@@ -12,11 +13,11 @@ from fedmux.allocation.fair import FairAllocator, Measure
 from fedmux.allocation.fair_variance import FairVarianceAllocator
 from fedmux.allocation.plan import Draws
 from fedmux.allocation.random import RandomAllocator
-from fedmux.allocation.targets import MOST_TASKS
 from fedmux.errors import FedmuxError
 from fedmux.methods import Method, register
 from fedmux.methods.baselines import Sampled
 from fedmux.population import Bools
+from fedmux.tasks.losses import METRICS
 
 
 def _as_written(alpha: float) -> float | str:
@@ -36,10 +37,35 @@ class FedFair(Sampled):
     unbiased_when: ClassVar[dict[str, object] | None] = {"aggregation": "unbiased"}
 
     alpha: Alpha = Field(3.0, ge=1, description="1: uniform over tasks; larger: more for the worst task")
-    measure: Measure = Field("error", description="what a task does badly: its error rate, or its loss")
+    measure: Measure | Literal["auto"] = Field(
+        "auto",
+        description="what a task does badly: its `error` rate, or its `loss`; `auto`: the error rate where "
+        "every task is scored by accuracy, else the loss",
+    )
+
+    def fitted(self, metrics: Mapping[str, str]) -> tuple[Method, str]:
+        other = next((task for task, metric in metrics.items() if metric != "accuracy"), None)
+        if self.measure == "auto" and other is not None:
+            said = (
+                f'method "{self.name}": fairness goes by loss, since task "{other}" is not scored by accuracy'
+            )
+            return self.model_copy(update={"measure": "loss"}), said
+        demand_accuracies(self.name, self.measure, metrics)
+        return self, ""
 
     def allocator(self) -> Allocator:
-        return FairAllocator(self.alpha, self.measure, self.participation)
+        measure = "error" if self.measure == "auto" else self.measure
+        return FairAllocator(self.alpha, measure, self.participation)
+
+
+def demand_accuracies(method: str, measure: str, metrics: Mapping[str, str]) -> None:
+    """1 - score is an error rate only of accuracies; a user's own metric is looked at when it is there."""
+    for task, metric in metrics.items():
+        if measure == "error" and metric in METRICS and metric != "accuracy":
+            raise FedmuxError(
+                f'method "{method}": measure = "error" needs accuracies, task "{task}" is scored by '
+                f'"{metric}"; set measure = "loss"'
+            )
 
 
 class AskTheDrawn(RandomAllocator):
@@ -83,11 +109,9 @@ class FairVr(Method):
     floor: float = Field(1e-3, gt=0, description="added to every score, as a fraction of the mean score")
     draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")
 
-    def check(self, tasks: int) -> None:
-        if tasks > MOST_TASKS:
-            raise FedmuxError(
-                f'method "mmfl-fairvr" is for up to {MOST_TASKS} tasks, the experiment has {tasks}'
-            )
+    def fitted(self, metrics: Mapping[str, str]) -> tuple[Method, str]:
+        demand_accuracies(self.name, self.measure, metrics)
+        return self, ""
 
     def allocator(self) -> Allocator:
         return FairVarianceAllocator(self.alpha, self.measure, self.floor, self.draws)

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmux.errors import FedmuxError
-from fedmux.population import Floats, Ints
+from fedmux.population import Bools, Floats, Ints
+
+# Decimal bids are no binary fractions: 0.1 + 0.2 is above 0.3, and 0.6 / 3 below 0.2. What exceeds a budget
+# by no more than this fraction of it fits. Sums of a million bids round less, and no currency is as fine.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +31,7 @@ class Award:
 
     @property
     def leftover(self) -> float | None:
-        return None if self.budget is None else self.budget - self.paid
+        return None if self.budget is None else max(0.0, self.budget - self.paid)  # see ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,3 +72,8 @@ def sort_bids(bids: Floats) -> Sorted:
 def check_budget(budget: float) -> None:
     if not (0 <= budget < np.inf):
         raise FedmuxError(f"the budget must be finite and at least 0, got {budget}")
+
+
+def fits(amounts: Floats, budget: float) -> Bools:
+    """Whether each amount can be paid out of the budget, but for rounding."""
+    return amounts <= budget * (1 + ROUNDING)

@@ -1,6 +1,7 @@
 """Where bids come from: a CSV file, or distributions that stand for what users ask."""
 
 import csv
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,6 +35,9 @@ class Uniform(_Range):
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         return rng.uniform(self.low, self.high, users)
 
+    def cdf(self, cost: float) -> float:
+        return min(1.0, max(0.0, (cost - self.low) / (self.high - self.low)))
+
 
 class Normal(_Range):
     """A normal distribution cut off at both ends."""
@@ -45,8 +49,17 @@ class Normal(_Range):
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         from scipy.stats import truncnorm
 
-        ends = [(end - self.mean) / self.std for end in (self.low, self.high)]
-        return truncnorm.rvs(*ends, loc=self.mean, scale=self.std, size=users, random_state=rng)
+        return truncnorm.rvs(*self._ends, loc=self.mean, scale=self.std, size=users, random_state=rng)
+
+    def cdf(self, cost: float) -> float:
+        from scipy.stats import truncnorm
+
+        return float(truncnorm.cdf(cost, *self._ends, loc=self.mean, scale=self.std))
+
+    @property
+    def _ends(self) -> list[float]:
+        """In standard deviations from the mean."""
+        return [(end - self.mean) / self.std for end in (self.low, self.high)]
 
 
 class Linear(_Bids):
@@ -58,6 +71,9 @@ class Linear(_Bids):
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         return self.high * np.sqrt(rng.random(users))
 
+    def cdf(self, cost: float) -> float:
+        return min(1.0, max(0.0, cost / self.high)) ** 2
+
 
 class Exponential(_Bids):
     """Exponential with a rate."""
@@ -67,6 +83,9 @@ class Exponential(_Bids):
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         return rng.exponential(1 / self.rate, users)
+
+    def cdf(self, cost: float) -> float:
+        return -math.expm1(-self.rate * max(0.0, cost))
 
 
 BidLaw = Annotated[Uniform | Normal | Linear | Exponential, Field(discriminator="kind")]

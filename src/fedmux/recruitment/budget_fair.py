@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedmux.population import Floats
-from fedmux.recruitment.award import Award, check_budget, sort_bids
+from fedmux.recruitment.award import Award, check_budget, fits, sort_bids
 
 
 def budget_fair(
@@ -24,10 +24,11 @@ def budget_fair(
     users, tasks = ordered.bids.shape
     own = budget / max(tasks, 1)
     rank = np.arange(1, users + 1)[:, None]
-    winners = (rank * ordered.bids <= own).sum(0)  # k b_(k) grows with k
+    winners = fits(rank * ordered.bids, own).sum(0)  # k b_(k) grows with k
     price = np.divide(own, winners, out=np.zeros(tasks), where=winners > 0)
     if payment == "threshold":
         following = np.vstack([ordered.bids, np.full(tasks, np.inf)])[winners, np.arange(tasks)]
         price = np.minimum(price, following)
     wins = rank <= winners
+    price = np.maximum(price, np.where(wins, ordered.bids, 0.0).max(0, initial=0.0))  # own / w may round down
     return ordered.award(wins.astype(np.float64), np.where(wins, price, 0.0), budget)

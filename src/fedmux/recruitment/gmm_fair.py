@@ -8,7 +8,7 @@ that truthful mechanisms are measured against.
 import numpy as np
 
 from fedmux.population import Floats
-from fedmux.recruitment.award import Award, check_budget, sort_bids
+from fedmux.recruitment.award import Award, check_budget, fits, sort_bids
 
 
 def gmm_fair(bids: Floats, budget: float) -> Award:
@@ -16,7 +16,7 @@ def gmm_fair(bids: Floats, budget: float) -> Award:
     check_budget(budget)
     ordered = sort_bids(bids)
     cost = np.where(np.isfinite(ordered.bids), ordered.bids, 0.0)
-    turns = int((np.cumsum(cost.sum(1)) <= budget).sum())
+    turns = int(fits(np.cumsum(cost.sum(1)), budget).sum())
     rank = np.arange(1, len(cost) + 1)[:, None]
     wins = (rank <= turns) & np.isfinite(ordered.bids)
     return ordered.award(wins.astype(np.float64), np.where(wins, cost, 0.0), budget)

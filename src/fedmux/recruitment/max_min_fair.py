@@ -12,7 +12,7 @@ up to half more than B.
 import numpy as np
 
 from fedmux.population import Floats
-from fedmux.recruitment.award import Award, Sorted, check_budget, sort_bids
+from fedmux.recruitment.award import ROUNDING, Award, Sorted, check_budget, fits, sort_bids
 
 
 def max_min_fair(bids: Floats, budget: float, *, use_own_budget: bool = False) -> Award:
@@ -28,7 +28,8 @@ def max_min_fair(bids: Floats, budget: float, *, use_own_budget: bool = False) -
     rank = np.arange(1, users + 1)[:, None]
     share = (rank <= count).astype(np.float64)
     price = np.divide(purse, count, out=np.zeros(tasks), where=count > 0)
-    payment = share * price
+    last = np.where(share > 0, ordered.bids, 0.0).max(0, initial=0.0)
+    payment = share * np.maximum(price, last)  # the price may round down to below what the last one asks
     for task in np.flatnonzero(fraction > 0):
         share[count[task], task] = fraction[task]
         payment[count[task], task] = extra[task]
@@ -46,8 +47,8 @@ def _turns(ordered: Sorted, budget: float, use_own: bool) -> tuple[Floats, np.nd
     fraction, extra = np.zeros(tasks), np.zeros(tasks)
     last = int(ordered.count.max(initial=0))
     # While nobody falls short nothing happens; and all needs fit into B for exactly the full turns.
-    first = int((need[:last] <= budget / max(tasks, 1)).all(1).sum())
-    full = int((need[:last].sum(1) <= budget * (1 + 1e-12)).sum())
+    first = int(fits(need[:last], budget / max(tasks, 1)).all(1).sum())
+    full = int(fits(need[:last].sum(1), budget).sum())
     purse = [budget / max(tasks, 1)] * tasks
     for row in need[first:full].tolist():
         short = sum(n - p for n, p in zip(row, purse) if n > p)
@@ -56,16 +57,18 @@ def _turns(ordered: Sorted, budget: float, use_own: bool) -> tuple[Floats, np.nd
     count = np.minimum(full, ordered.count)
     if full < last:
         row = need[full].tolist()
-        bad = [s for s in range(tasks) if full < ordered.count[s] and row[s] > purse[s]]
+        nothing = (budget * (1 + ROUNDING) - sum(purse)) / tasks  # as much more or less is rounding
+        bad = [s for s in range(tasks) if full < ordered.count[s] and row[s] > purse[s] + nothing]
         surplus = sum(p - n for n, p in zip(row, purse) if n <= p)
         for s in range(tasks):
             if full < ordered.count[s] and s not in bad:
                 count[s] = full + 1
         for s in bad:
             bid = ordered.bids[full, s]
-            own = purse[s] if use_own and full == 0 else 0.0
-            extra[s] = min(bid, surplus / len(bad) + own)
-            fraction[s] = extra[s] / bid
+            offer = surplus / len(bad) + (purse[s] if use_own and full == 0 else 0.0)
+            if offer > nothing:
+                fraction[s] = 1.0 if bid <= offer + nothing else offer / bid
+                extra[s] = fraction[s] * bid
         given = sum(max(0.0, extra[s] - (purse[s] if use_own and full == 0 else 0.0)) for s in bad)
         kept = [purse[s] if s in bad else row[s] for s in range(tasks)]
         purse = _give(kept, purse, given)

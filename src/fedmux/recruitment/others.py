@@ -4,11 +4,14 @@ import numpy as np
 
 from fedmux.errors import FedmuxError
 from fedmux.population import Floats
-from fedmux.recruitment.award import Award, check_budget, sort_bids
+from fedmux.recruitment.award import Award, check_budget, fits, sort_bids
 
 
 def posted_price(costs: Floats, threshold: float) -> Award:
-    """Whoever's cost is below the threshold joins and is paid the threshold; there is no budget."""
+    """Whoever's cost is below the threshold joins and is paid the threshold; there is no budget.
+
+    Below means below, as in [P2]: nothing is added up or divided, so nothing is rounded either.
+    """
     if not (0 <= threshold < np.inf):
         raise FedmuxError(f"the threshold must be finite and at least 0, got {threshold}")
     ordered = sort_bids(costs)
@@ -21,7 +24,7 @@ def greedy_within_budget(bids: Floats, budget: float) -> Award:
     check_budget(budget)
     ordered = sort_bids(bids)
     own = budget / max(ordered.bids.shape[1], 1)
-    wins = np.cumsum(ordered.bids, axis=0) <= own
+    wins = fits(np.cumsum(ordered.bids, axis=0), own)
     return ordered.award(wins.astype(np.float64), np.where(wins, ordered.bids, 0.0), budget)
 
 
@@ -34,5 +37,5 @@ def random_within_budget(bids: Floats, budget: float, rng: np.random.Generator) 
     share = np.zeros(bids.shape)
     for task in range(tasks):
         order = rng.permutation(np.flatnonzero(~np.isnan(bids[:, task])))
-        share[order[np.cumsum(bids[order, task]) <= budget / tasks], task] = 1.0
+        share[order[fits(np.cumsum(bids[order, task]), budget / tasks)], task] = 1.0
     return Award(share, np.where(share > 0, bids, 0.0), budget)

@@ -115,6 +115,13 @@ class History:
         return able
 
     @property
+    def diverged(self) -> dict[str, int]:
+        """Tasks that were paused, with the round."""
+        last = self.metrics[-1]["tasks"] if self.metrics else {}
+        rounds = {task: number(values, "diverged") for task, values in last.items()}
+        return {task: int(round) for task, round in rounds.items() if round}
+
+    @property
     def last_round(self) -> int:
         """Of those that are recorded."""
         return int(self.metrics[-1]["round"]) if self.metrics else 0

@@ -76,6 +76,11 @@ def report(histories: Sequence[History], title: str) -> str:
             rows=rows,
             relative=any(row["relative"] for row in rows),
             final_rounds=next((summary.get("final_rounds", 10) for summary in finished), 10),
+            diverged=[
+                f"{history.label}, seed {history.seed}: {task}, round {round}"
+                for history in histories
+                for task, round in history.diverged.items()
+            ],
             tasks=list(dict.fromkeys(task for history in histories for task in history.tasks)),
             charts=charts("", drawn),
             details=[

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from fedmux.randomness import Stream, generator
-from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.report import hold
 from fedmux.reproduce.outcome import Outcome, Value, judged
 from fedmux.reproduce.preset import Auction, Preset
@@ -15,15 +14,14 @@ Rows = list[dict[str, Any]]
 
 
 def auctions(auction: Auction, seeds: int) -> Rows:
-    """A row for each seed, mechanism and budget. The posted price is the mean bid, whatever the budget."""
+    """A row for each seed, mechanism and budget. A posted price is the same whatever the budget."""
     rows = []
     for seed in range(seeds):
         sources = [generator(seed, Stream.BIDS, task=task) for task in range(len(auction.bids))]
         bids = np.stack([law.draw(auction.users, rng) for law, rng in zip(auction.bids, sources)], axis=1)
-        for name in MECHANISMS:
+        for name, mechanism, price in auction.held:
             for budget in auction.budgets:
-                spend = float(bids.mean()) if name == "posted-price" else budget
-                taken = hold(bids, spend, name, seed).take_up
+                taken = hold(bids, budget if price is None else price, mechanism, seed).take_up
                 least, most = float(taken.min()), float(taken.max())
                 rows.append(
                     {

@@ -18,7 +18,10 @@ from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
 from fedmux.reproduce.preset import Figure
 
-COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
+COLUMNS = (
+    *("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size"),
+    "diverged",  # the round in which the task was paused
+)
 
 
 def text(key: str, value: float | None, spread: float | None = None) -> str:
@@ -121,6 +124,7 @@ def summary(
                 "seed": run.seed,
                 "task": task,
                 "final_accuracy": number(run.summary, "tasks", task, "accuracy"),
+                **({"diverged": run.diverged[task]} if task in run.diverged else {}),
             }
             for part, label, run in runs
             for task in run.tasks

@@ -25,6 +25,9 @@ from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
 from fedmux.summary import across_tasks
 
+# Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
+DAMAGE = (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error, gzip.BadGzipFile)
+
 Cell = tuple[str, str, int]  # variant or nothing, label, seed
 
 
@@ -116,7 +119,8 @@ class Kept:
             raise FedmuxError(f"{self.folder}: its --quick was another one, with other data ({told})")
         for (variant, label, seed), run in {**self.others, **self.runs}.items():
             table, who = planned[variant].table, f"{self.folder}: {row_name(label, variant)}, seed {seed},"
-            rounds, early = table["rounds"], "accuracy" in table.get("stop", {})
+            rounds = table["rounds"]
+            early = "accuracy" in table.get("stop", {}) or set(run.diverged) == set(run.tasks)
             if run.rounds != rounds and not (early and 0 < run.rounds < rounds):
                 raise FedmuxError(f"{who} has {run.rounds} rounds, not {rounds}: another experiment")
             if set(run.tasks) != {task["name"] for task in table["task"]}:
@@ -167,13 +171,13 @@ def _read(
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))
         raise FedmuxError(f"{folder / 'summary.json'}: is damaged ({where}: {problem['msg']})") from None
+    except DAMAGE as error:
+        raise FedmuxError(f"{folder}: its summary.json or curves.csv.gz is damaged ({error})") from None
     except OSError as error:
         raise FedmuxError(
             f"{error.filename or folder}: cannot be read ({error.strerror or error}); `fedmux reproduce` "
             "leaves summary.json and curves.csv.gz, papers/results/NAME has them"
         ) from None
-    except (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error) as error:
-        raise FedmuxError(f"{folder}: its summary.json or curves.csv.gz is damaged ({error})") from None
 
 
 def _runs(folder: Path, summary: _Summary, curves: Path) -> dict[Cell, KeptRun]:
@@ -213,8 +217,8 @@ def _run(
 
 def _numbers(line: dict[str, str]) -> Iterator[tuple[str, float]]:
     for column in COLUMNS:
-        if line[column]:
-            yield column, int(line[column]) if line[column].isdigit() else float(line[column])
+        if text := line.get(column):  # older results lack some
+            yield column, int(text) if text.isdigit() else float(text)
 
 
 def _evaluated(entry: Entry) -> Entry:

@@ -17,6 +17,7 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, Settings
 from fedmux.importing import closest
 from fedmux.problems import validated
+from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
 
 
@@ -65,11 +66,18 @@ def _picture(value: Any) -> Any:
 
 
 class Auction(Settings):
-    """Auctions without training: users' bids for each task, and the budgets to spend."""
+    """Auctions without training: users' bids for each task, the budgets to spend, and the posted prices."""
 
     users: int = Field(ge=1)
     bids: list[BidLaw]
     budgets: list[float]
+    prices: list[float]
+
+    @property
+    def held(self) -> list[tuple[str, str, float | None]]:
+        """What is compared: its name, its mechanism and, where that has no budget, the price."""
+        others = [(name, name, None) for name in MECHANISMS if name != "posted-price"]
+        return others + [(f"posted-price {price:g}", "posted-price", price) for price in self.prices]
 
 
 class Preset(Settings):

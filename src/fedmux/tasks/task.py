@@ -35,6 +35,17 @@ class LocalSgd:
         return -(-sizes // self.batch_size)
 
 
+@dataclass
+class Pace:
+    """A learning rate by round; a task that diverged and is tried again goes on with a part of it."""
+
+    schedule: Callable[[int], float]
+    factor: float = 1.0
+
+    def __call__(self, round: int) -> float:
+        return self.factor * self.schedule(round)
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     name: str
@@ -51,11 +62,18 @@ class Task:
     privacy: Privacy | None = None  # what happens to an update before it is sent
 
     def __post_init__(self) -> None:
+        if not isinstance(self.learning_rate, Pace):
+            object.__setattr__(self, "learning_rate", Pace(self.learning_rate))
         if self.privacy and self.layout.buffers:
             raise FedmuxError(
                 "privacy: the model has buffers, such as batch statistics, which would leave clients without "
                 "noise; use a model without them"
             )
+
+    def slow_down(self, halvings: int) -> None:
+        """The learning rate of all rounds from now on, halved so many times."""
+        assert isinstance(self.learning_rate, Pace)
+        self.learning_rate.factor = 0.5**halvings
 
     @cached_property
     def layout(self) -> Layout:

@@ -73,10 +73,10 @@ def total(history: History, task: str, key: str) -> float:
 
 
 def tasks(history: History) -> list[dict[str, str]]:
-    last = history.metrics[-1] if history.metrics else {}
+    last, diverged = history.metrics[-1] if history.metrics else {}, history.diverged
     return [
         {
-            "name": task,
+            "name": task + (f" (diverged in round {diverged[task]})" if task in diverged else ""),
             "accuracy": percent(task_accuracy(history, task)),
             "loss": NONE if (loss := newest(history, "tasks", task, "loss")) is None else f"{loss:.4g}",
             "jobs": count(number(last, "tasks", task, "jobs") or 0.0),

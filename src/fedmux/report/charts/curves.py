@@ -90,6 +90,20 @@ def task_rows(groups: Groups, tasks: Sequence[str], key: str, width: int) -> Row
     return rows
 
 
+def set_back_rows(groups: Groups, rows: Rows, width: int) -> Rows:
+    """The points of curves where, or right after, a run's task diverged and was set back."""
+    found: Rows = []
+    for label, runs in groups.items():
+        for entry in chain.from_iterable(runs):
+            events = entry.get("diverged")
+            for event in events if isinstance(events, list) else []:
+                task = event.get("task") if isinstance(event, dict) else None
+                own = [row for row in rows if (row["task"], row["label"]) == (task, label)]
+                after = [row for row in own if row["round"] >= thin.middle(entry["round"], width)]
+                found += after[:1] or own[-1:]
+    return found
+
+
 def overall_rows(groups: Groups, key: str, width: int) -> Rows:
     """A figure over the tasks (mean, minimum, variance) over rounds."""
     return curve_rows(groups, lambda entry: number(entry, "accuracy", key), width)
@@ -136,15 +150,20 @@ def task_chart(groups: Groups, key: str, title: str, what: str) -> Chart | None:
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
     last, domain = last_round(groups), span(rows)
+    marks = set_back_rows(groups, rows, width)
     notes.append("logarithmic axis" if far_apart(what, domain) else "")
+    notes.append("cross: diverged and set back" if marks else "")
     if single:
-        chart = lines(rows, "task", "task", shown, what, last=last, domain=domain)
+        chart = lines(rows, "task", "task", shown, what, last=last, domain=domain, marks=marks)
         return chart.add_params(look.picked("task")).properties(title=look.titled(title, notes))
     panels: list[Chart] = []
     for task in shown:
         own = [row for row in rows if row["task"] == task]
         if own:
-            panel = lines(own, "label", "method", labels, what, last=last, domain=domain, small=True)
+            crosses = [mark for mark in marks if mark["task"] == task]
+            panel = lines(
+                own, "label", "method", labels, what, last=last, domain=domain, small=True, marks=crosses
+            )
             panels.append(panel.properties(title=look.panel_title(task)))
     panels[0] = panels[0].add_params(look.picked("label"))
     return look.joined(panels, title, notes)
@@ -240,8 +259,10 @@ def lines(
     last: int | None = None,
     domain: tuple[float, float] | None = None,
     small: bool = False,
+    marks: Rows | None = None,
 ) -> alt.LayerChart | alt.FacetChart:
-    """Lines coloured by a field, bands where rows have a range, points that answer to the mouse."""
+    """Lines coloured by a field, bands where rows have a range, points that answer to the mouse; crosses at
+    some of the rows."""
     x = look.rounds_axis(last) if x is None else x
     size = (look.SMALL, look.LOW) if small else (look.WIDTH, look.HEIGHT)
     form = value_format(rows, what)
@@ -269,6 +290,9 @@ def lines(
             x=x, y=y, y2="high:Q", color=colour, opacity=look.fading(field, 0.2)
         )
         layers.insert(0, band)
+    if marks:
+        cross = alt.Chart(look.data(marks)).mark_point(shape="cross", angle=45, size=110, filled=True)
+        layers.append(cross.encode(x=x, y=alt.Y("value:Q", title=what, axis=axis, scale=scale), color=colour))
     return alt.layer(*layers)
 
 
