@@ -18,10 +18,8 @@ from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
 from fedmux.reproduce.preset import Figure
 
-COLUMNS = (
-    *("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size"),
-    "diverged",  # the round in which the task was paused
-)
+COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
+DIVERGED = "diverged"  # the round in which a task was paused: a column where there is one
 
 
 def text(key: str, value: float | None, spread: float | None = None) -> str:
@@ -124,7 +122,7 @@ def summary(
                 "seed": run.seed,
                 "task": task,
                 "final_accuracy": number(run.summary, "tasks", task, "accuracy"),
-                **({"diverged": run.diverged[task]} if task in run.diverged else {}),
+                **({DIVERGED: run.diverged[task]} if task in run.diverged else {}),
             }
             for part, label, run in runs
             for task in run.tasks
@@ -203,12 +201,14 @@ def curves(parts: Sequence[Part]) -> bytes:
     """CSV, packed: a line for each run, round and task."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["variant", "method", "seed", "round", "task", *COLUMNS])
-    for part, label, run in _all_runs(parts):
+    runs = list(_all_runs(parts))
+    columns = [*COLUMNS, DIVERGED] if any(run.diverged for _, _, run in runs) else COLUMNS
+    table.writerow(["variant", "method", "seed", "round", "task", *columns])
+    for part, label, run in runs:
         for entry in run.metrics:
             for task, values in entry["tasks"].items():
                 head = [part.variant or "", label, run.seed, entry["round"], task]
-                table.writerow([*head, *(_cell(values.get(column)) for column in COLUMNS)])
+                table.writerow([*head, *(_cell(values.get(column)) for column in columns)])
     return gzip.compress(out.getvalue().encode(), 9, mtime=0)
 
 

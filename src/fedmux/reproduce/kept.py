@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from fedmux.design import Design, label_of
 from fedmux.errors import FedmuxError
 from fedmux.report.history import FINISHED, Entry
-from fedmux.reproduce.files import COLUMNS
+from fedmux.reproduce.files import COLUMNS, DIVERGED
 from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
 from fedmux.summary import across_tasks
@@ -216,8 +216,8 @@ def _run(
 
 
 def _numbers(line: dict[str, str]) -> Iterator[tuple[str, float]]:
-    for column in COLUMNS:
-        if text := line.get(column):  # older results lack some
+    for column in [*COLUMNS, DIVERGED] if DIVERGED in line else COLUMNS:
+        if text := line[column]:
             yield column, int(text) if text.isdigit() else float(text)
 
 
