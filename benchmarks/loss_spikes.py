@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedmux.divergence import TOO_LARGE
+from fedmux.training.divergence import TOO_LARGE
 
 RESULTS = Path(__file__).parents[1] / "papers" / "results"
 KEYS = ["variant", "method", "seed", "task"]

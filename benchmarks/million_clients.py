@@ -17,7 +17,8 @@ from fedmux.allocation.plan import Budget, RoundState, check
 from fedmux.methods import find
 from fedmux.population import Population, draw_availability, draw_capacity
 from fedmux.randomness import Stream, generator
-from fedmux.record import ALLOCATION, RunFolder
+from fedmux.runs.layout import ALLOCATION
+from fedmux.runs.writing import RunFolder
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import fedmux
-from fedmux.report.history import find
 from fedmux.report.page import write
+from fedmux.runs.history import find
 
 METHODS = ["full", "mmfl-gvr*", "mmfl-gvr", "mmfl-lvr", "mmfl-fairvr", "fedfairmmfl", "random", "round-robin"]
 

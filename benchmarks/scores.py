@@ -18,9 +18,10 @@ import fedmux
 from fedmux.allocation import Allocator
 from fedmux.allocation.plan import RoundState, Signals
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
+from fedmux.experiment.mistakes import validated
+from fedmux.experiment.overrides import put
 from fedmux.methods.variance_reduced import Gvr
 from fedmux.population import Floats
-from fedmux.problems import put, validated
 from fedmux.reproduce.preset import find
 
 MUCH = 50  # points; those with little have 9 to 15, the others 90 to 150

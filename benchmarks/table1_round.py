@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 import fedmux
-from fedmux.problems import validated
+from fedmux.experiment.mistakes import validated
 
 PARTITION = {
     "kind": "label-share",

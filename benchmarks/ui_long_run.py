@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedmux.record import ALLOCATION
 from fedmux.report.charts import CHARTS
+from fedmux.runs.layout import ALLOCATION
 from fedmux.ui.app import LOOK
 from fedmux.ui.server import Server, listen
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 import fedmux
-from fedmux.comparison import Comparison
+from fedmux.comparison.design import Design
+from fedmux.comparison.folder import Comparison
 from fedmux.data.png import SIGNATURE, decode_png
-from fedmux.design import Design
 from fedmux.recruitment.report import budgets_compared
 from fedmux.report.charts import CHARTS, Chart, save, take_up
-from fedmux.report.history import History, find
+from fedmux.runs.history import History, find
 
 HERE = Path(__file__).parent
 TARGET, PICTURES = HERE / "gallery.md", HERE / "images" / "gallery"

@@ -18,7 +18,7 @@ from fedmux.errors import Interrupted
 from fedmux.population import Population
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
-from fedmux.training import Training
+from fedmux.training.training import Training
 
 pytest_plugins = ["small_presets"]
 torch.set_num_threads(1)

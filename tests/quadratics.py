@@ -8,7 +8,7 @@ import torch
 from conftest import round_state
 from fedmux.aggregation import Aggregator, LocalRule
 from fedmux.allocation import Allocator, Assignment, Signals
-from fedmux.flat import Model
+from fedmux.model import Model
 from fedmux.population import Population
 from stepping import NOBODY, deliver
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import fedmux as package
-from fedmux import assembly, cli
+from fedmux import cli
 from fedmux.data.catalogue import SAMPLE
 from fedmux.experiment import Experiment
 from fedmux.reproduce.preset import find
 from fedmux.reproduce.reproduction import Choice, Reproduction
+from fedmux.training import setting as assembly
 
 FEWER = {
     "table1-3tasks": ["population.clients=16"],

@@ -5,7 +5,7 @@ import torch
 
 from fedmux.aggregation import Aggregator, Updates
 from fedmux.allocation import Assignment, Plan, RoundState
-from fedmux.flat import Model
+from fedmux.model import Model
 
 SIGMAS = 4.5  # how far a mean over draws may lie from what it should be
 

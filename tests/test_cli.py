@@ -21,10 +21,10 @@ from scipy import stats
 from commands import fedmux, start, touch_number, wait_until
 from conftest import files
 from fedmux.cli import main
-from fedmux.comparison import Comparison
+from fedmux.comparison.design import Design, parse_axis, parse_seeds
+from fedmux.comparison.folder import Comparison
 from fedmux.data.png import decode_png
 from fedmux.data.sources import available
-from fedmux.design import Design, parse_axis, parse_seeds
 from fedmux.errors import FedmuxError
 from fedmux.methods import registry
 
@@ -559,7 +559,7 @@ def test_one_seed_gives_a_difference_without_an_interval(tmp_path):
 
 
 def test_the_methods_of_the_file_may_have_labels_and_options_of_their_own(here):
-    from fedmux.problems import read_toml
+    from fedmux.toml import read_toml
 
     with (here / "experiment.toml").open("a") as file:
         file.write(
@@ -587,7 +587,7 @@ def test_one_method_over_a_varied_key_is_set_against_its_first_value(here):
 
 
 def test_brackets_in_a_label_are_printed_as_they_are(capsys):
-    from fedmux.terminal import output, simple_table
+    from fedmux.console.tables import output, simple_table
 
     output.print(simple_table(["run"], [["random [bold]"]]))
     assert "random [bold]" in capsys.readouterr().out

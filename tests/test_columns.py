@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import conv2d
 
-from fedmux.fleet import columns
-from fedmux.fleet.columns import SmallConvolutions
+from fedmux.fleet import convolutions
+from fedmux.fleet.convolutions import SmallConvolutions
 
 torch.set_num_threads(1)
 
@@ -36,8 +36,8 @@ def as_products(*tensors: Tensor, **options: Any) -> Tensor:
 def products(monkeypatch) -> list[int]:
     """How often a convolution was a product."""
     seen: list[int] = []
-    own = columns._Convolution.apply
-    monkeypatch.setattr(columns._Convolution, "apply", lambda *given: seen.append(1) or own(*given))
+    own = convolutions._Convolution.apply
+    monkeypatch.setattr(convolutions._Convolution, "apply", lambda *given: seen.append(1) or own(*given))
     return seen
 
 

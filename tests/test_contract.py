@@ -12,10 +12,10 @@ from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import Assignment, Fixed, Probabilities
 from fedmux.allocation.plan import check
 from fedmux.experiment import Experiment
-from fedmux.flat import Model
+from fedmux.experiment.mistakes import validated
 from fedmux.methods import Method, registry
-from fedmux.problems import validated
-from fedmux.session import resume, run
+from fedmux.model import Model
+from fedmux.training.running import resume, run
 
 CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a plan or a step is
     "participation": [

@@ -8,17 +8,17 @@ import torch
 
 import fedmux
 from conftest import files, interrupted_after, table
-from fedmux.assembly import assemble
-from fedmux.divergence import EXPLODED, LASTING, MOST_REFUSED, TOO_LARGE, Watch
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.flat import Model
+from fedmux.experiment.mistakes import validated
 from fedmux.fleet import TRAIN
-from fedmux.problems import validated
+from fedmux.model import Model
 from fedmux.report.charts import spec, task_accuracy
-from fedmux.report.history import History
 from fedmux.report.page import report
-from fedmux.training import Training
+from fedmux.runs.history import History
+from fedmux.training.divergence import EXPLODED, LASTING, MOST_REFUSED, TOO_LARGE, Watch
+from fedmux.training.setting import assemble
+from fedmux.training.training import Training
 from fedmux.ui import views
 from stepping import zero_models
 from test_contract import METHODS, ONE_TASK

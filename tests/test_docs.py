@@ -18,8 +18,8 @@ import fedmux
 from conftest import population, round_state, table
 from fedmux.cli import app
 from fedmux.experiment import TaskSettings
+from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
-from fedmux.problems import validated
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

@@ -10,8 +10,8 @@ from fedmux.allocation.plan import Assignment
 from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns, Stragglers
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.flat import Model
-from fedmux.problems import validated
+from fedmux.experiment.mistakes import validated
+from fedmux.model import Model
 from test_contract import METHODS, ONE_TASK, UNBIASED, step
 
 SCENARIO = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fedmux
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.training.setting import assemble
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

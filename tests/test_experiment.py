@@ -7,8 +7,9 @@ import fedmux
 from conftest import table
 from fedmux.data.partition import Iid, LabelShare
 from fedmux.experiment import Experiment, LearningRate
+from fedmux.experiment.mistakes import validated
+from fedmux.experiment.overrides import put
 from fedmux.methods import Method
-from fedmux.problems import put, validated
 
 
 def test_learning_rates_follow_their_schedules():

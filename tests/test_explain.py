@@ -10,8 +10,8 @@ import tomli_w
 from conftest import table
 from fedmux.cli import main
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.explain import explain
-from fedmux.problems import validated
 from test_contract import METHODS, ONE_TASK
 
 

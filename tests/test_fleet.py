@@ -13,16 +13,16 @@ from torch import nn
 from conftest import task_of
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment
+from fedmux.distributed.team import Team
 from fedmux.errors import FedmuxError
-from fedmux.flat import Layout, Model
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.local import TightLoop, reference_update
 from fedmux.fleet.simulated import SimulatedFleet, client_means
 from fedmux.fleet.stacked import Stacked
+from fedmux.model import Layout, Model
 from fedmux.tasks import build
 from fedmux.tasks.losses import squared_error
 from fedmux.tasks.task import LocalSgd, Task
-from fedmux.team import Team
 
 SIZES = [7, 1, 0, 20, 32]  # ragged last batches, one point, none
 

@@ -10,10 +10,10 @@ import pytest
 
 import fedmux
 from conftest import table
-from fedmux.comparison import Comparison
-from fedmux.design import Design
+from fedmux.comparison.design import Design
+from fedmux.comparison.folder import Comparison
 from fedmux.errors import FedmuxError
-from fedmux.problems import validated
+from fedmux.experiment.mistakes import validated
 
 
 def trained(folder: Path, **changes: Any) -> fedmux.Run:

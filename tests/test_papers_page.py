@@ -104,7 +104,7 @@ def test_the_page_says_what_is_ours_in_every_run_and_where_rates_were_chosen(pap
         assert f"`floor = {method.floor:g}`" in said and f"`mixing = {method.mixing:g}`" in said
     assert FairVr().floor == Gvr().floor and not getattr(FairVr(), "mixing", 0)
     for preset in all_presets():  # or the page would be wrong
-        text = (files("fedmux") / "presets" / f"{preset.name}.toml").read_text()
+        text = (files("fedmux.reproduce") / "presets" / f"{preset.name}.toml").read_text()
         assert "floor" not in text and "mixing" not in text
     norms = [module for module in ResNet18(3, 10).modules() if "Norm" in type(module).__name__]
     assert {type(module).__name__ for module in norms} == {"GroupNorm"} and "GroupNorm" in said

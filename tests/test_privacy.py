@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 import fedmux
 from conftest import files, table
-from fedmux.assembly import assemble
 from fedmux.privacy import Privacy
+from fedmux.training.setting import assemble
 
 
 def test_clipped_updates_keep_their_direction_and_short_ones_their_length() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import fedmux
 from conftest import table
-from fedmux.progress import BLOCKS, RoundProgress, Sparkline
+from fedmux.console.progress import BLOCKS, RoundProgress, Sparkline
 
 NAMES = ("clothes", "digits", "a-name-that-is-longer-than-its-column")
 
@@ -19,7 +19,7 @@ NAMES = ("clothes", "digits", "a-name-that-is-longer-than-its-column")
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which passes only when the test says so."""
     now = [100.0]
-    monkeypatch.setattr("fedmux.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedmux.console.progress.time.monotonic", lambda: now[0])
     return now
 
 
@@ -100,7 +100,7 @@ def test_a_round_without_evaluation_keeps_the_last_accuracy(clock: list[float]) 
 def test_one_line_is_left_at_the_end(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = io.StringIO()
     monkeypatch.setattr(
-        "fedmux.progress.progress_console", Console(file=stderr, force_terminal=True, width=80)
+        "fedmux.console.progress.progress_console", Console(file=stderr, force_terminal=True, width=80)
     )
     with RoundProgress(3) as progress:
         for number in range(4):
@@ -114,7 +114,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stderr = io.StringIO()
-    monkeypatch.setattr("fedmux.progress.progress_console", Console(file=stderr, width=120))
+    monkeypatch.setattr("fedmux.console.progress.progress_console", Console(file=stderr, width=120))
     with RoundProgress(10) as progress:
         for number in range(11):
             clock[0] += 2
@@ -126,7 +126,7 @@ def test_without_a_terminal_there_is_a_line_now_and_then(
 
 def test_quiet_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = io.StringIO()
-    monkeypatch.setattr("fedmux.progress.progress_console", Console(file=stderr, force_terminal=True))
+    monkeypatch.setattr("fedmux.console.progress.progress_console", Console(file=stderr, force_terminal=True))
     with RoundProgress(1, quiet=True) as progress:
         progress(metrics(1))
     assert stderr.getvalue() == ""
@@ -134,7 +134,9 @@ def test_quiet_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_round_draws_nothing_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rounds a second there are, the table is drawn a few times a second."""
-    monkeypatch.setattr("fedmux.progress.progress_console", Console(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setattr(
+        "fedmux.console.progress.progress_console", Console(file=io.StringIO(), force_terminal=True)
+    )
     progress = RoundProgress(1000)
     monkeypatch.setattr(progress, "_tasks", lambda: pytest.fail("drawn"))
     for number in range(1000):

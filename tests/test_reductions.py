@@ -5,12 +5,12 @@ import pytest
 
 import fedmux
 from conftest import files, table
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.fleet import simulated
 from fedmux.methods import find
 from fedmux.population import Population
-from fedmux.problems import validated
+from fedmux.training.setting import assemble
 from quadratics import Quadratics
 
 

@@ -19,12 +19,13 @@ from commands import fedmux, small_experiment, start, touch_number
 from conftest import files, interrupted_after, table
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
-from fedmux.problems import validated
-from fedmux.record import Run, RunFolder
-from fedmux.session import resume as go_on
-from fedmux.session import run as train
-from fedmux.session import to_resume
+from fedmux.runs.reading import Run
+from fedmux.runs.writing import RunFolder
+from fedmux.training.running import resume as go_on
+from fedmux.training.running import run as train
+from fedmux.training.running import to_resume
 
 EXPERIMENT = small_experiment(rounds=8, checkpoint_every=2)
 # Long enough for a signal from outside to arrive in time.

@@ -10,13 +10,13 @@ import torch
 
 import fedmux
 from conftest import population, round_state, table
-from fedmux import memory
 from fedmux.aggregation.aggregator import Aggregator, Place, Updates
 from fedmux.aggregation.store import ClientStore
+from fedmux.distributed import memory
+from fedmux.distributed.memory import in_parts, patiently
 from fedmux.errors import FedmuxError
 from fedmux.fleet import simulated
 from fedmux.fleet.simulated import SimulatedFleet, forward
-from fedmux.memory import in_parts, patiently
 from fedmux.methods import find
 from stepping import zero_models
 from test_fleet import image_task
@@ -40,7 +40,7 @@ class Scarce:
 @pytest.fixture(autouse=True)
 def waits(monkeypatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr("fedmux.memory.time.sleep", waited.append)
+    monkeypatch.setattr("fedmux.distributed.memory.time.sleep", waited.append)
     return waited
 
 

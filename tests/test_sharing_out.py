@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from commands import small_experiment
-from fedmux import comparison
-from fedmux.comparison import Comparison
-from fedmux.design import Design
-from fedmux.problems import read_toml
+from fedmux.comparison import folder as comparison
+from fedmux.comparison.design import Design
+from fedmux.comparison.folder import Comparison
+from fedmux.experiment.overrides import read_experiment
 
 
 def shared_out(
@@ -20,7 +20,7 @@ def shared_out(
     monkeypatch.setattr(comparison, "cores", lambda: cores)
     file = folder / "small.toml"
     file.write_text(small_experiment(rounds=2, checkpoint_every=1))
-    table = read_toml(file, design.pop("overrides", []))
+    table = read_experiment(file, design.pop("overrides", []))
     made = Design.make(table, str(file), seeds=range(runs), **design)
     number, options = Comparison(folder, made)._share_out(parallel, runs)
     return number, list(itertools.islice(options, 3))

@@ -24,15 +24,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from commands import Ended, Started, fedmux, small_experiment, start, wait_until
-from fedmux import session
+from fedmux.distributed.team import Team, TeamLost
+from fedmux.distributed.workers import joined
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
+from fedmux.experiment.overrides import put
 from fedmux.fleet.division import longest_first, owned, owners
 from fedmux.methods import registry
-from fedmux.problems import put, validated
-from fedmux.record import Run, RunFolder
+from fedmux.runs.reading import Run
+from fedmux.runs.writing import RunFolder
 from fedmux.tasks.task import LocalSgd
-from fedmux.team import Team, TeamLost
-from fedmux.workers import joined
+from fedmux.training import running as session
 
 SHORT = small_experiment(rounds=4, checkpoint_every=2)
 # Long enough for a signal from outside to arrive in time; a method with state for each client and a signal

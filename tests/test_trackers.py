@@ -15,8 +15,8 @@ from commands import fedmux as command
 from commands import small_experiment
 from conftest import table
 from fedmux.errors import FedmuxError, Interrupted
-from fedmux.problems import validated
-from fedmux.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name, figures, parameters
+from fedmux.experiment.mistakes import validated
+from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name, figures, parameters
 
 Read = dict[str, list[tuple[int, float]]]  # (round, value) by name, in the order they are stored
 

@@ -9,12 +9,12 @@ from safetensors.torch import save_file
 
 import fedmux
 from conftest import files, table
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.fleet.local import reference_update
-from fedmux.problems import validated
-from fedmux.record import Checkpoint, RunFolder
-from fedmux.summary import across_tasks, client_distribution
+from fedmux.runs.writing import Checkpoint, RunFolder
+from fedmux.training.setting import assemble
+from fedmux.training.summary import across_tasks, client_distribution
 
 
 def make(**changes) -> Experiment:

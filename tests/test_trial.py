@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import task_of
-from fedmux.fleet import trial
+from fedmux.fleet import stackable
 from fedmux.fleet.engine import Engine
-from fedmux.fleet.trial import obstacle
+from fedmux.fleet.stackable import obstacle
 from fedmux.tasks import build
 from fedmux.tasks.task import Task
 
@@ -79,5 +79,5 @@ def differing(float64: Any) -> Any:
     ],
 )
 def test_float64_has_the_last_word_unless_it_fails(monkeypatch, float64: Any, reason: str | None) -> None:
-    monkeypatch.setattr(trial, "_difference", differing(float64))
+    monkeypatch.setattr(stackable, "_difference", differing(float64))
     assert said(nn.Linear(6, 4), torch.randn(8, 6), torch.arange(8) % 4) == reason

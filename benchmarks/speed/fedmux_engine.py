@@ -19,15 +19,15 @@ from torch.distributed import FileStore
 from work import LEARNING_RATE, Work, flat
 
 from fedmux.allocation import Assignment
-from fedmux.flat import Model
+from fedmux.distributed.team import ALONE, Processes, Team
+from fedmux.distributed.workers import join
 from fedmux.fleet import local, stacked
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.simulated import SimulatedFleet
+from fedmux.model import Model
 from fedmux.population import Ints
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
-from fedmux.team import ALONE, Processes, Team
-from fedmux.workers import join
 
 
 def in_order(task: Task, index: int, client: int, round: int, seed: int) -> Ints:

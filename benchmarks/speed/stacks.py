@@ -21,7 +21,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity
 from work import MODELS, Work
 
-from fedmux.fleet import columns, local, stacked
+from fedmux.fleet import convolutions, local, stacked
 from fedmux.fleet.engine import Engine
 from fedmux.tasks import build
 
@@ -72,7 +72,7 @@ def rate(case: str, given: argparse.Namespace) -> float:
 
 def profiled(case: str, given: argparse.Namespace) -> str:
     """The kernels of a round, those that take longest first."""
-    columns.MOST = given.most
+    convolutions.MOST = given.most
     made, _ = engine(case, given)
     unit = given.device
     with torch.profiler.profile(activities=[getattr(ProfilerActivity, unit.upper())]) as seen:
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    parser.add_argument("--most", type=int, default=columns.MOST)
+    parser.add_argument("--most", type=int, default=convolutions.MOST)
     parser.add_argument("--profile", action="store_true", help="a table of kernels instead")
     parser.add_argument("--together", type=int, default=0, help="so many processes at once instead")
     given = parser.parse_args()
@@ -123,7 +123,7 @@ def main() -> None:
             print(profiled(case, given), flush=True)
             continue
         rates = []
-        for columns.MOST in (0, given.most):
+        for convolutions.MOST in (0, given.most):
             rates.append(rate(case, given))
         print(f"{case}: grouped {rates[0]:,.0f}, products {rates[1]:,.0f} client-steps/s", flush=True)
 

@@ -11,18 +11,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedmux import trackers
     from fedmux.aggregation import Aggregator, Average, LocalRule, Unbiased, Updates
     from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
     from fedmux.allocation.optimal import optimal_probabilities
     from fedmux.data import Dataset
     from fedmux.errors import FedmuxError
     from fedmux.experiment import Experiment
-    from fedmux.frames import Frames, load
     from fedmux.methods import Method, register
     from fedmux.population import Population
-    from fedmux.record import Run
-    from fedmux.session import resume, run
+    from fedmux.runs import trackers
+    from fedmux.runs.frames import Frames, load
+    from fedmux.runs.reading import Run
+    from fedmux.training.running import resume, run
 
 _HOME = {
     "Aggregator": "aggregation",
@@ -41,14 +41,14 @@ _HOME = {
     "Dataset": "data",
     "FedmuxError": "errors",
     "Experiment": "experiment",
-    "Frames": "frames",
-    "load": "frames",
+    "Frames": "runs.frames",
+    "load": "runs.frames",
     "Method": "methods",
     "register": "methods",
     "Population": "population",
-    "Run": "record",
-    "resume": "session",
-    "run": "session",
+    "Run": "runs.reading",
+    "resume": "training.running",
+    "run": "training.running",
 }
 
 __all__ = [
@@ -82,7 +82,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "trackers":  # a module, not a name in one
-        return importlib.import_module("fedmux.trackers")
+        return importlib.import_module("fedmux.runs.trackers")
     if name not in _HOME:
         raise AttributeError(f"module 'fedmux' has no attribute {name!r}")
     return getattr(importlib.import_module(f"fedmux.{_HOME[name]}"), name)

@@ -12,12 +12,12 @@ import torch
 
 from fedmux.allocation import Fixed, Probabilities, RoundState, Signals
 from fedmux.allocation.variance_reduced import VarianceReduced, mixed
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import Method, options
 from fedmux.population import Bools, Floats, Ints, Population
-from fedmux.training import engine_of
+from fedmux.training.setting import assemble
+from fedmux.training.training import engine_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,13 @@ from fedmux.aggregation.scaffold import Scaffold
 from fedmux.aggregation.stale import Stale
 from fedmux.aggregation.store import ClientStore
 from fedmux.experiment import Experiment
-from fedmux.flat import Model
+from fedmux.experiment.mistakes import validated
 from fedmux.fleet import simulated
 from fedmux.fleet.local import TightLoop, batches, reference_update
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
+from fedmux.model import Model
 from fedmux.population import Population
-from fedmux.problems import validated
 from fedmux.tasks.task import LocalSgd, Task
 from stepping import NOBODY, jobs
 

@@ -15,12 +15,12 @@ from fedmux.allocation.fair import FairAllocator, badness, fair_choice, global_l
 from fedmux.allocation.fair_variance import FairVarianceAllocator
 from fedmux.allocation.group_allocator import GroupAllocator
 from fedmux.allocation.random import RandomAllocator, uniform_choice
-from fedmux.assembly import assemble
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
-from fedmux.problems import validated
-from fedmux.summary import across_tasks
+from fedmux.training.setting import assemble
+from fedmux.training.summary import across_tasks
 from stepping import NOBODY, jobs, step, zero_models
 
 errors_of_tasks = st.lists(st.floats(0, 1), min_size=1, max_size=6).map(np.array)

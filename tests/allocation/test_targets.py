@@ -8,10 +8,10 @@ import fedmux
 from conftest import population, round_state, table
 from fedmux.allocation import Signals, fair_probabilities, fair_shares, feasible_targets, targets
 from fedmux.allocation.fair_variance import FairVarianceAllocator
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.population import Population
-from fedmux.problems import validated
+from fedmux.training.setting import assemble
 
 SLACK = targets.SLACK
 

@@ -9,11 +9,11 @@ from fedmux.aggregation import Unbiased
 from fedmux.allocation import Probabilities, Signals, optimal_probabilities
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
 from fedmux.population import Population
-from fedmux.problems import validated
+from fedmux.training.setting import assemble
 from stepping import assert_mean, full_step, steps_of, variance
 
 PLAIN = ScoreOptions(floor=0.0, mixing=0.0)

@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import fedmux
 from conftest import table
-from fedmux.report.history import History
 from fedmux.report.page import write
+from fedmux.runs.history import History
 
 SHOTS = os.environ.get("FEDMUX_SCREENSHOTS")
 expect.set_options(timeout=30000)

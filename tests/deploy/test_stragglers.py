@@ -8,8 +8,8 @@ import torch
 from deployment import WATCHED, app, config, connected, experiment, run_log, wait_for
 
 import fedmux
-from fedmux.assembly import assemble
 from fedmux.flower.federation import Federation
+from fedmux.training.setting import assemble
 
 
 def test_the_first_to_answer_count_and_a_straggler_is_left_in_peace(tmp_path: Path) -> None:

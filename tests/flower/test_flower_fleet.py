@@ -21,12 +21,12 @@ from conftest import table
 from fedmux.aggregation import Updates
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import Budget
-from fedmux.flat import Model
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.tasks import FlowerTask, How
 from fedmux.flower.wire import Hello
 from fedmux.methods import find
+from fedmux.model import Model
 from fedmux.population import Population
 from fedmux.tasks.task import LocalSgd
 

@@ -7,10 +7,10 @@ import torch
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from torch import nn
 
-from fedmux.flat import Model
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.tasks import FlowerTask, How
 from fedmux.flower.wire import Hello, Job, jobs, refusal, scalars
+from fedmux.model import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd
 

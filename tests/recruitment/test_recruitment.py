@@ -5,13 +5,13 @@ import pytest
 
 import fedmux
 from conftest import files, interrupted_after, table
-from fedmux.assembly import assemble
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
-from fedmux.problems import validated
 from fedmux.randomness import Stream, generator
 from fedmux.recruitment import max_min_fair
 from fedmux.recruitment.bids import Linear, Normal, Uniform, read_bids
+from fedmux.training.setting import assemble
 
 UNIFORM = {"kind": "uniform"}
 

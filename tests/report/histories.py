@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedmux.record import ALLOCATION
-from fedmux.report.history import FINISHED, History
+from fedmux.runs.history import FINISHED, History
+from fedmux.runs.layout import ALLOCATION
 
 QUANTILES = ("minimum", "p10", "p25", "median", "p75", "p90", "maximum")
 

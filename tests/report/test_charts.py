@@ -33,7 +33,7 @@ from fedmux.report.charts import (
     thin,
 )
 from fedmux.report.charts import allocation as jobs
-from fedmux.report.history import History, find
+from fedmux.runs.history import History, find
 
 KINDS = {kind.key: kind for kind in CHARTS}
 LIMIT = 300_000  # bytes of one chart in a page

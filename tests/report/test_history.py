@@ -10,10 +10,10 @@ import pytest
 
 import fedmux
 from conftest import table
-from fedmux.comparison import Comparison
-from fedmux.design import Design
+from fedmux.comparison.design import Design
+from fedmux.comparison.folder import Comparison
 from fedmux.report.charts import CHARTS, spec
-from fedmux.report.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
+from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import fedmux
 from conftest import table
 from fedmux.cli import app
-from fedmux.report.history import find
 from fedmux.report.page import as_json, report, summaries
+from fedmux.runs.history import find
 
 HOSTILE = "<img src=x onerror=alert(1)></script><b>&\"'"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands import fedmux
-from fedmux.design import label_of
+from fedmux.comparison.design import label_of
 from fedmux.errors import FedmuxError
 from fedmux.reproduce import files
 from fedmux.reproduce.kept import Kept

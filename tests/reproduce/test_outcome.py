@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from conftest import population, round_state, table
-from fedmux.comparison import Comparison
-from fedmux.design import Design
+from fedmux.comparison.design import Design
+from fedmux.comparison.folder import Comparison
 from fedmux.errors import FedmuxError
 from fedmux.methods.memory import FedVarp
 from fedmux.methods.variance_reduced import Lvr
@@ -27,7 +27,6 @@ from fedmux.recruitment import (
     random_within_budget,
 )
 from fedmux.report.charts import beside, groups, plane, save, spec
-from fedmux.report.history import FINISHED, History
 from fedmux.reproduce import files
 from fedmux.reproduce.ablations import FedVarpOneJob, LossToPowers
 from fedmux.reproduce.auctions import auctioned, auctions, means
@@ -36,6 +35,7 @@ from fedmux.reproduce.measures import MEASURES, parse, title
 from fedmux.reproduce.outcome import Outcome, Part, Value, judged, outcome
 from fedmux.reproduce.pictures import chart_rows
 from fedmux.reproduce.preset import Auction, Figure, Preset, find
+from fedmux.runs.history import FINISHED, History
 
 
 def preset(**changes: Any) -> Preset:

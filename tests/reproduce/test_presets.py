@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from commands import fedmux
+from fedmux.comparison.design import Design
 from fedmux.data.catalogue import DEBIAN_FASHION_MNIST, EMBEDDED, KNOWN, SAMPLE
-from fedmux.design import Design
 from fedmux.dynamics import Presence
 from fedmux.experiment import Experiment
+from fedmux.experiment.overrides import put
 from fedmux.population import draw_availability, draw_capacity
-from fedmux.problems import put
 from fedmux.recruitment import MECHANISMS
 from fedmux.report.charts import CHARTS
 from fedmux.reproduce.measures import parse, title
@@ -60,7 +60,7 @@ def experiment(name: str) -> Experiment:
 
 
 def test_every_file_is_in_the_order_and_the_other_way_round():
-    there = {path.name for path in (files("fedmux") / "presets").iterdir()}
+    there = {path.name for path in (files("fedmux.reproduce") / "presets").iterdir()}
     assert there == {"ORDER", *(f"{name}.toml" for name in names())}
     assert len(set(names())) == len(names())
 

@@ -16,11 +16,11 @@ from commands import fedmux, start, wait_until
 from fedmux.data.png import decode_png
 from fedmux.randomness import Stream, generator
 from fedmux.recruitment import MECHANISMS, gmm_fair
-from fedmux.report.history import History
 from fedmux.reproduce import files
 from fedmux.reproduce.preset import find, names
 from fedmux.reproduce.quick import smaller
 from fedmux.reproduce.reproduction import Choice, Reproduction
+from fedmux.runs.history import History
 from small_presets import overrides, setting
 
 TRAINED = [name for name in names() if find(name).auction is None]

@@ -23,7 +23,7 @@ import fedmux
 from commands import wait_until
 from conftest import table
 from fedmux.report.charts import CHARTS
-from fedmux.report.history import History
+from fedmux.runs.history import History
 from fedmux.ui.follow import Follower
 from fedmux.ui.library import READING
 from fedmux.ui.server import HEADERS, Server, listen

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedmux.allocation import Assignment, RoundState
-from fedmux.flat import Model
-from fedmux.memory import Release, in_parts, nothing
+from fedmux.distributed.memory import Release, in_parts, nothing
+from fedmux.distributed.team import ALONE, Team
+from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
-from fedmux.team import ALONE, Team
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedmux.aggregation.aggregator import Aggregator, Updates
 from fedmux.allocation import Assignment, RoundState
 from fedmux.allocation.fair import demand_positive
-from fedmux.flat import Model
+from fedmux.model import Model
 from fedmux.population import Floats
 
 

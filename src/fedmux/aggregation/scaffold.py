@@ -17,7 +17,7 @@ from fedmux.aggregation.aggregator import LocalRule, Updates
 from fedmux.aggregation.stale import Remembering
 from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import RoundState
-from fedmux.flat import Model
+from fedmux.model import Model
 from fedmux.population import Floats, Ints
 
 

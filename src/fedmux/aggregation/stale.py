@@ -18,7 +18,7 @@ from fedmux.aggregation.aggregator import Updates
 from fedmux.aggregation.store import ClientStore
 from fedmux.aggregation.unbiased import Unbiased
 from fedmux.allocation import Assignment, RoundState
-from fedmux.flat import Model
+from fedmux.model import Model
 from fedmux.population import Ints
 
 MEMORY = 0.9  # weight of the past in the running means behind an estimated beta

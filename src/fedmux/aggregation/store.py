@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import RoundState
-from fedmux.flat import Model
-from fedmux.memory import in_parts
+from fedmux.distributed.memory import in_parts
+from fedmux.model import Model
 from fedmux.population import Ints
 
 Precision = Literal["float32", "bfloat16"]

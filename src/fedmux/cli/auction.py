@@ -20,7 +20,7 @@ def auction(
     as_json: Json = False,
 ) -> None:
     """Recruit users by auction: winners and payments."""
-    from fedmux import terminal
+    from fedmux.console import tables as terminal
     from fedmux.recruitment.bids import read_bids
     from fedmux.recruitment.report import budgets_compared, hold, winners
 

@@ -20,7 +20,7 @@ def data_list(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([row._asdict() for row in rows], indent=1))
         return
-    from fedmux.terminal import output, simple_table
+    from fedmux.console.tables import output, simple_table
 
     columns = ("name", "where", "train", "test", "classes", "get it with")
     cells = [

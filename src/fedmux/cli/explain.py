@@ -25,7 +25,7 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    from fedmux.terminal import output, simple_table
+    from fedmux.console.tables import output, simple_table
 
     for row in rows:
         row["options"] = "\n".join(f"{key} = {value}" for key, value in row["options"].items())
@@ -39,10 +39,10 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show whom a method picks in the first round, and why."""
+    from fedmux.console.tables import explanation_tables, output
     from fedmux.experiment import Experiment
     from fedmux.explain import explain
     from fedmux.report.charts import check_picture, probabilities, save
-    from fedmux.terminal import explanation_tables, output
 
     described = Experiment.read(experiment, overrides or [])
     picture = picture or Path(f"{described.name}-explained.png")

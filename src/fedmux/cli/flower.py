@@ -49,8 +49,8 @@ def flower_up(
     except ModuleNotFoundError as missing:
         raise FedmuxError(f"{missing.name} is not here; pip install 'fedmux[flower]'") from None
     from fedmux.experiment import Experiment
-    from fedmux.record import Run
-    from fedmux.session import default_folder
+    from fedmux.runs.reading import Run
+    from fedmux.training.running import default_folder
 
     described = Experiment.read(experiment)
     check(described)

@@ -10,14 +10,14 @@ from fedmux.cli.options import Json
 from fedmux.errors import FedmuxError
 
 if TYPE_CHECKING:
-    from fedmux.record import Run
+    from fedmux.runs.reading import Run
 
 
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("runs"), as_json: Json = False
 ) -> None:
     """Runs in a folder, newest last."""
-    from fedmux.record import Run
+    from fedmux.runs.reading import Run
 
     if not folder.is_dir():
         raise FedmuxError(f"{folder}: no such folder; `fedmux run` makes runs/")
@@ -28,7 +28,7 @@ def list_runs(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    from fedmux.terminal import output, simple_table
+    from fedmux.console.tables import output, simple_table
 
     columns = ("run", "method", "seed", "rounds", "state", "accuracy")
     output.print(simple_table(columns, [[row[column] for column in columns] for row in rows]))
@@ -39,11 +39,11 @@ def show(
     as_json: Json = False,
 ) -> None:
     """What a run or a comparison ended with, or how far it is."""
-    from fedmux.record import Run
-    from fedmux.terminal import comparison_table, output, run_table
+    from fedmux.console.tables import comparison_table, output, run_table
+    from fedmux.runs.reading import Run
 
     if (folder / "comparison.toml").exists():
-        from fedmux.comparison import Comparison
+        from fedmux.comparison.folder import Comparison
 
         rows = Comparison.open(folder).results()
         if not rows:

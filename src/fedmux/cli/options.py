@@ -9,8 +9,8 @@ import typer
 from fedmux.errors import FedmuxError, Interrupted
 
 if TYPE_CHECKING:
-    from fedmux.comparison import Comparison
-    from fedmux.record import Run
+    from fedmux.comparison.folder import Comparison
+    from fedmux.runs.reading import Run
 
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).", metavar="EXPERIMENT")]
 Folder = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write: new or empty.")]
@@ -47,8 +47,8 @@ def _show(run: "Run", quiet: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**run.summary, "folder": str(run.path)}, indent=1))
     elif not quiet:
+        from fedmux.console.tables import output, run_table
         from fedmux.report.charts import save, task_accuracy
-        from fedmux.terminal import output, run_table
 
         summary = run.summary
         picture = run.path / "accuracy.png"
@@ -59,7 +59,7 @@ def _show(run: "Run", quiet: bool, as_json: bool) -> None:
 
 def alone() -> None:
     """A comparison starts its own processes."""
-    from fedmux.team import from_environment
+    from fedmux.distributed.team import from_environment
 
     if from_environment():
         raise FedmuxError("a comparison cannot be started by torchrun; its runs can")
@@ -69,7 +69,7 @@ def run_comparison(comparison: "Comparison", parallel: int, quiet: bool, hint: s
     """Run what is not done, with progress; a line for each failure. Stopped, it says how to go on."""
     import signal
 
-    from fedmux.progress import ComparisonProgress
+    from fedmux.console.progress import ComparisonProgress
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the runs, as Ctrl-C does
     folders = {cell.name: comparison.folder(cell) for cell in comparison.asked}

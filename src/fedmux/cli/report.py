@@ -21,8 +21,8 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write one page about runs: tables, charts, configuration. It opens without a network."""
-    from fedmux.report.history import BROKEN, find
     from fedmux.report.page import write, write_pictures
+    from fedmux.runs.history import BROKEN, find
 
     for path in runs:
         if not path.exists():

@@ -122,7 +122,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    from fedmux.terminal import output, simple_table
+    from fedmux.console.tables import output, simple_table
 
     output.print(simple_table(tuple(rows[0]), [row.values() for row in rows]))
     typer.echo(
@@ -165,10 +165,10 @@ def _finish(
         return
     if quiet:
         return
-    from fedmux.report.history import find
+    from fedmux.console.tables import output, simple_table
     from fedmux.report.page import write
     from fedmux.reproduce.pictures import write_pictures
-    from fedmux.terminal import output, simple_table
+    from fedmux.runs.history import find
 
     for measures, heading in (
         (outcome.preset.measures, _heading(outcome.preset)),

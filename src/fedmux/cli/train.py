@@ -50,10 +50,10 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train an experiment."""
+    from fedmux.console.progress import RoundProgress
     from fedmux.experiment import Experiment
-    from fedmux.progress import RoundProgress
-    from fedmux.session import default_folder, run
-    from fedmux.trackers import by_name
+    from fedmux.runs.trackers import by_name
+    from fedmux.training.running import default_folder, run
 
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
     folder = Path(output or described.output.folder or default_folder(described.name))
@@ -74,7 +74,7 @@ def resume(
 ) -> None:
     """Continue what was interrupted."""
     if (folder / "comparison.toml").exists():
-        from fedmux.comparison import Comparison
+        from fedmux.comparison.folder import Comparison
 
         if device or workers:
             raise FedmuxError("--device and --workers are for a run; a comparison keeps its own")
@@ -83,12 +83,12 @@ def resume(
         alone()
         _compare(Comparison.open(folder), parallel, quiet, as_json)
         return
+    from fedmux.console.progress import RoundProgress
+    from fedmux.distributed.team import from_environment
     from fedmux.experiment import Experiment
-    from fedmux.progress import RoundProgress
-    from fedmux.record import Run
-    from fedmux.session import resume
-    from fedmux.team import from_environment
-    from fedmux.trackers import by_name
+    from fedmux.runs.reading import Run
+    from fedmux.runs.trackers import by_name
+    from fedmux.training.running import resume
 
     given = _execution(device, workers)
     with by_name(log, folder) as trackers:
@@ -121,13 +121,13 @@ def compare(
 ) -> None:
     """Train methods x seeds from one file; ends with a table."""
     alone()
-    from fedmux.comparison import Comparison
-    from fedmux.design import Design, parse_seeds
-    from fedmux.problems import read_toml
-    from fedmux.session import default_folder
+    from fedmux.comparison.design import Design, parse_seeds
+    from fedmux.comparison.folder import Comparison
+    from fedmux.experiment.overrides import read_experiment
+    from fedmux.training.running import default_folder
 
     design = Design.make(
-        read_toml(experiment, _overridden(overrides, device, None)),
+        read_experiment(experiment, _overridden(overrides, device, None)),
         str(experiment),
         methods=[name.strip() for name in methods.split(",") if name.strip()],
         seeds=parse_seeds(seeds) if seeds else [],
@@ -156,11 +156,11 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     elif rows and not quiet:
-        from fedmux.record import Run
+        from fedmux.console.tables import comparison_table, output
         from fedmux.report.charts import method_accuracy, save
-        from fedmux.report.history import find
         from fedmux.report.page import write
-        from fedmux.terminal import comparison_table, output
+        from fedmux.runs.history import find
+        from fedmux.runs.reading import Run
 
         curves: dict[str, list[Any]] = {}
         for cell in comparison.cells:

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.flat import Model
+from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
 

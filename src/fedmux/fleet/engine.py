@@ -3,15 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedmux.errors import FedmuxError
-
-Precision = Literal["fp32", "tf32", "bf16"]
-Local = Literal["auto", "loop", "stacked"]
+from fedmux.experiment.sections import Local, Precision
 
 
 @dataclass(frozen=True)
@@ -46,18 +42,3 @@ CPU = Engine()
 def whole(outputs: Tensor) -> Tensor:
     """A module's outputs, in float32 if they are in less: losses are not computed in half precision."""
     return outputs.float() if outputs.element_size() < 4 else outputs
-
-
-def find_device(name: str, rank: int = 0) -> torch.device:
-    """`auto`, `cpu`, `cuda` (the rank's own) or `cuda:1`; FedmuxError where there is none."""
-    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise FedmuxError(
-            f'execution.device = "{name}": there is no CUDA device here; choose "cpu" or "auto"'
-        )
-    count = torch.cuda.device_count()
-    index = int(name.partition(":")[2] or rank % count) if name != "auto" else rank % count
-    if index >= count:
-        raise FedmuxError(f'execution.device = "{name}": there are only {count}, numbered from 0')
-    return torch.device("cuda", index)

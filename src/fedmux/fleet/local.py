@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from fedmux.aggregation import LocalRule
+from fedmux.distributed.memory import patiently
 from fedmux.errors import FedmuxError
-from fedmux.flat import Layout, Model, read_buffers, write_buffers
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.importing import first_line
-from fedmux.memory import patiently
+from fedmux.model import Layout, Model, read_buffers, write_buffers
 from fedmux.population import Ints
 from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.tasks.task import Task

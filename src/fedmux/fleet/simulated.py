@@ -16,18 +16,18 @@ from torch import Tensor
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.flat import Model
+from fedmux.distributed.memory import Release, in_parts, nothing, patiently
+from fedmux.distributed.team import ALONE, Team
 from fedmux.fleet import SIGNALS, Failure, Scores, Stale, not_finite
 from fedmux.fleet.division import longest_first, owned, point_cost
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.fleet.local import TightLoop, Trainer
+from fedmux.fleet.stackable import obstacle
 from fedmux.fleet.stacked import Graphs, Stacked
-from fedmux.fleet.trial import obstacle
-from fedmux.memory import Release, in_parts, nothing, patiently
+from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream, generator
 from fedmux.tasks.task import Task
-from fedmux.team import ALONE, Team
 
 KEEP_BYTES = 2**30  # updates kept from the signals for the training that follows, at most
 DEVICE_KEEP = 0.4  # on a GPU instead: this part of its free memory

@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from fedmux.aggregation import LocalRule
+from fedmux.distributed.memory import WAITS, Release, is_shortage, nothing
 from fedmux.errors import FedmuxError
-from fedmux.flat import Model, write_buffers
-from fedmux.fleet.columns import SmallConvolutions
+from fedmux.fleet.convolutions import SmallConvolutions
 from fedmux.fleet.engine import Engine, whole
 from fedmux.fleet.local import CHUNK_BYTES, Chunk, orders
 from fedmux.importing import first_line
-from fedmux.memory import WAITS, Release, is_shortage, nothing
+from fedmux.model import Model, write_buffers
 from fedmux.population import Ints
 from fedmux.tasks.task import Task
 

@@ -18,7 +18,6 @@ from flwr.serverapp import Grid
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.flat import Model
 from fedmux.fleet import SIGNALS, TRAIN, Failure, Scores, Stale
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.flower.post import Post, Trouble
@@ -33,6 +32,7 @@ from fedmux.flower.wire import (
     tensor,
     vectors,
 )
+from fedmux.model import Model
 from fedmux.population import Bools, Ints, Population
 from fedmux.tasks.task import Task
 

@@ -19,21 +19,24 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedmux.assembly import Setting
 from fedmux.dynamics import Presence
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.operator import Operator
 from fedmux.flower.tasks import FlowerTask, How, check, from_experiment
 from fedmux.importing import first_line
 from fedmux.methods import options
 from fedmux.population import Ints, Population
-from fedmux.problems import validated
-from fedmux.record import CLIENTS, POPULATION, RELEASES, Run, RunFolder, write_atomically
-from fedmux.session import to_resume
+from fedmux.runs.atomic import write_atomically
+from fedmux.runs.layout import CLIENTS, POPULATION, RELEASES
+from fedmux.runs.reading import Run
+from fedmux.runs.writing import RunFolder
 from fedmux.tasks.task import LocalSgd, Task
-from fedmux.training import Observer, Training
+from fedmux.training.running import to_resume
+from fedmux.training.setting import Setting
+from fedmux.training.training import Observer, Training
 
 
 class Terms(BaseModel):

@@ -22,7 +22,7 @@ from fedmux.aggregation import LocalRule
 from fedmux.aggregation.proximal import Proximal
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.errors import FedmuxError
-from fedmux.flat import Model
+from fedmux.model import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd, Task
 

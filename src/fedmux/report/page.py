@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from fedmux.errors import FedmuxError
-from fedmux.record import write_atomically
 from fedmux.report.charts import CHARTS, Chart, save, spec, theme
-from fedmux.report.history import BROKEN, History, number
+from fedmux.runs.atomic import write_atomically
+from fedmux.runs.history import BROKEN, History, number
 
 EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
 MOST_DETAILED = 6  # methods of which one run is shown in detail

@@ -11,12 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedmux.environment import environment
-from fedmux.record import write_atomically
-from fedmux.report.history import History, number
 from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
 from fedmux.reproduce.preset import Figure
+from fedmux.runs.atomic import write_atomically
+from fedmux.runs.environment import environment
+from fedmux.runs.history import History, number
 
 COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
 DIVERGED = "diverged"  # the round in which a task was paused: a column where there is one

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from fedmux.design import Design, label_of
+from fedmux.comparison.design import Design, label_of
 from fedmux.errors import FedmuxError
-from fedmux.report.history import FINISHED, Entry
 from fedmux.reproduce.files import COLUMNS, DIVERGED
 from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
-from fedmux.summary import across_tasks
+from fedmux.runs.history import FINISHED, Entry
+from fedmux.training.summary import across_tasks
 
 # Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
 DAMAGE = (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error, gzip.BadGzipFile)

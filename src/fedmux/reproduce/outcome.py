@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedmux.comparison import Comparison, paired_difference
-from fedmux.design import Cell, Design
-from fedmux.report.history import History
+from fedmux.comparison.design import Cell, Design
+from fedmux.comparison.folder import Comparison, paired_difference
 from fedmux.reproduce.measures import parse
 from fedmux.reproduce.preset import Claim, Figure, Preset
+from fedmux.runs.history import History
 
 HOLDS, FAILS, OPEN, UNKNOWN = "holds", "does not hold", "not clear", "not known"
 

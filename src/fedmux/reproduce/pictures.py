@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fedmux.report.charts import CHARTS, Chart, beside, plane, save
-from fedmux.report.history import History
 from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import Outcome, Part
 from fedmux.reproduce.preset import Picture
+from fedmux.runs.history import History
 
 MOST_PANELS = 3  # measures side by side
 

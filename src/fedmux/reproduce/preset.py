@@ -1,4 +1,4 @@
-"""A preset: one experiment of a paper, as a TOML file of `fedmux/presets`, with the paper's figures.
+"""A preset: one experiment of a paper, as a TOML file of `presets/`, with the paper's figures.
 
 Its `[experiment]` is an experiment file's table, `[compare]` included. `runs` instead takes the experiment of
 another preset, so that a figure drawn from a table's runs does not train them again.
@@ -15,8 +15,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, Settings
+from fedmux.experiment.mistakes import validated
 from fedmux.importing import closest
-from fedmux.problems import validated
 from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
 
@@ -135,7 +135,7 @@ class Preset(Settings):
 
 def names() -> list[str]:
     """In the order of the papers, as `ORDER` of the folder has it."""
-    return (files("fedmux") / "presets" / "ORDER").read_text("utf-8").split()
+    return (files("fedmux.reproduce") / "presets" / "ORDER").read_text("utf-8").split()
 
 
 @cache
@@ -143,7 +143,7 @@ def find(name: str) -> Preset:
     """The preset of this name."""
     if name not in names():
         raise FedmuxError(f'there is no preset "{name}"{closest(name, names())}; `fedmux reproduce list`')
-    text = (files("fedmux") / "presets" / f"{name}.toml").read_text("utf-8")
+    text = (files("fedmux.reproduce") / "presets" / f"{name}.toml").read_text("utf-8")
     return validated(Preset, {"name": name, **tomllib.loads(text)}, f"preset {name}")
 
 

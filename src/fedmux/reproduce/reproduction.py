@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedmux.comparison import Comparison, Elsewhere, finished
-from fedmux.design import Cell, Design, label_of
+from fedmux.comparison.design import Cell, Design, label_of
+from fedmux.comparison.folder import Comparison, Elsewhere, finished
 from fedmux.errors import FedmuxError
-from fedmux.problems import put
+from fedmux.experiment.overrides import put
 from fedmux.reproduce.kept import Kept
 from fedmux.reproduce.outcome import Outcome, Part, outcome, row_name
 from fedmux.reproduce.preset import Preset, Variant

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmux.errors import FedmuxError
-from fedmux.flat import Layout, Model
+from fedmux.model import Layout, Model
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
 

@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fedmux.report.charts import CHARTS, Kind, spec, theme
-from fedmux.report.history import FINISHED, History
 from fedmux.report.page import part
+from fedmux.runs.history import FINISHED, History
 from fedmux.ui import views
 from fedmux.ui.bundle import VERSION, Bundle
 from fedmux.ui.follow import Follower, Look

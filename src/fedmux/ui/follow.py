@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from fedmux.report.history import Entry, History, entry_of, number
+from fedmux.runs.history import Entry, History, entry_of, number
 
 LOG = "metrics.jsonl"
 REST = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from fedmux.report.history import BROKEN, DEPTH, FINISHED, SIGNS, History, is_run
+from fedmux.runs.history import BROKEN, DEPTH, FINISHED, SIGNS, History, is_run
 from fedmux.ui.follow import Follower, Look
 
 OPEN_RUNS = 24  # whose rounds are all kept in memory

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fedmux.report.charts import CHARTS, Kind
-from fedmux.report.history import History, number
+from fedmux.runs.history import History, number
 
 MOST_FAILURES = 50  # of a run that are shown, the newest
 MOST_DIFFERENCES = 60  # keys of configurations

@@ -11,7 +11,7 @@ from fedmux.population import Floats, Ints
 from fedmux.report.charts import look, thin
 from fedmux.report.charts.bars import stacked
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import History, number
+from fedmux.runs.history import History, number
 
 SEVERAL = "several"
 ALL = "all tasks"

@@ -6,7 +6,7 @@ import altair as alt
 
 from fedmux.report.charts import look
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import History, number
+from fedmux.runs.history import History, number
 
 
 def take_up(rows: Rows) -> alt.HConcatChart:

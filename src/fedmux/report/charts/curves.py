@@ -13,7 +13,7 @@ import numpy as np
 
 from fedmux.report.charts import look, thin
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import Entry, History, number
+from fedmux.runs.history import Entry, History, number
 
 Metrics = list[Entry]  # of a run, one entry for each round
 Groups = dict[str, list[Metrics]]  # the runs of each label

@@ -6,7 +6,7 @@ import numpy as np
 from fedmux.population import Floats, Ints
 from fedmux.report.charts import look, thin
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import History
+from fedmux.runs.history import History
 
 MOST_CELLS = 30_000  # of all maps together
 MOST_CLIENTS = 120  # columns of a map

@@ -8,8 +8,8 @@ import numpy as np
 from fedmux.report.charts import look, thin
 from fedmux.report.charts.curves import by_label
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import History, number
-from fedmux.summary import FINAL_ROUNDS
+from fedmux.runs.history import History, number
+from fedmux.training.summary import FINAL_ROUNDS
 
 UPPER_BOUND = "full"
 WIDTH = 460

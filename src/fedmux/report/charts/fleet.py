@@ -8,7 +8,7 @@ import numpy as np
 from fedmux.report.charts import look, thin
 from fedmux.report.charts.bars import stacked
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import History, number
+from fedmux.runs.history import History, number
 
 PHASES = ("meet", "signals", "plan", "train", "aggregate", "evaluate")
 DROPPED = "dropped"

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmux.report.charts import look
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import Entry, History, number
+from fedmux.runs.history import Entry, History, number
 
 MOST_STEPS = 3  # C-steps side by side
 MOST_POINTS = 400  # clients in a panel

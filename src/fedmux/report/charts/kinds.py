@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedmux.report.charts import allocation, auctions, curves, data, finals, fleet, groups, spreads
 from fedmux.report.charts.look import Chart
-from fedmux.report.history import History
+from fedmux.runs.history import History
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import altair as alt
 from fedmux.report.charts import look, thin
 from fedmux.report.charts.curves import span
 from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.report.history import Entry, History, number
+from fedmux.runs.history import Entry, History, number
 
 QUANTILES = ("p10", "p25", "median", "p75", "p90")
 BANDS = "line: median; bands: middle half and middle 80 % of the clients"

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
+from fedmux.distributed.memory import is_shortage
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.stacked import Stacked
 from fedmux.importing import first_line
-from fedmux.memory import is_shortage
 from fedmux.tasks.task import Task
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from fedmux.errors import FedmuxError
 from fedmux.population import Population
-from fedmux.record import ALLOCATION, Run
+from fedmux.runs.layout import ALLOCATION
+from fedmux.runs.reading import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,7 @@ def load(folder: str | Path) -> Frames:
     path = Path(folder)
     if not (path / "comparison.toml").exists():
         return Frames({path.name: Run(path)})
-    from fedmux.comparison import Comparison
+    from fedmux.comparison.folder import Comparison
 
     comparison = Comparison.open(path)
     begun = {cell.name: cell for cell in comparison.cells if Run.is_at(comparison.folder(cell))}

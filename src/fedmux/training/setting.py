@@ -17,9 +17,9 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, TaskSettings
 from fedmux.population import Bools, Ints, Population, draw_availability, draw_capacity
 from fedmux.randomness import Stream, generator, torch_seed
-from fedmux.record import write_atomically
 from fedmux.recruitment import MECHANISMS, Award
 from fedmux.recruitment.bids import read_bids
+from fedmux.runs.atomic import write_atomically
 from fedmux.tasks import build, build_loss, build_metric
 from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task

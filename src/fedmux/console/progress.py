@@ -134,7 +134,7 @@ class RoundProgress:
             return {}
         import numpy as np
 
-        from fedmux.record import ALLOCATION
+        from fedmux.runs.layout import ALLOCATION
 
         try:
             with (self.folder / "allocation.bin").open("rb") as file:

@@ -23,13 +23,14 @@ import numpy as np
 import tomli_w
 import torch
 
-from fedmux.design import Cell, Design
+from fedmux.comparison.design import Cell, Design
+from fedmux.distributed.devices import find_device
+from fedmux.distributed.workers import cores
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.fleet.engine import find_device
-from fedmux.problems import validated
-from fedmux.record import Run, write_atomically
-from fedmux.workers import cores
+from fedmux.experiment.mistakes import validated
+from fedmux.runs.atomic import write_atomically
+from fedmux.runs.reading import Run
 
 RUNS_A_GPU = 4
 Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells that are not asked for, being done elsewhere

@@ -1,19 +1,4 @@
-"""A run is a directory: configuration, versions, metrics, allocation history, checkpoints, final models.
-
-    experiment.toml      the resolved configuration; `fedmux run` takes it again
-    environment.json     versions and hardware
-    population.npz       processors, data sizes and eligibility of every client, true clusters
-    metrics.jsonl        one line for each round
-    allocation.bin       one record for each job (dtype ALLOCATION)
-    checkpoints/         round-000012.safetensors: models and state; the last two, none once it is complete
-    models/              final weights of each task
-    summary.json         final figures; its presence says that the run is complete
-    clients.json         only with real clients: the number of each client's own id
-    releases.npy         only with real clients: updates that each was asked for, of each task
-    log.jsonl            only with real clients: what happened when
-
-Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
-"""
+"""Writes a run folder, one process at a time; see `layout` for what is in it."""
 
 import contextlib
 import fcntl
@@ -21,9 +6,7 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,22 +18,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedmux.environment import environment
 from fedmux.errors import FedmuxError
-
-ALLOCATION = np.dtype(
-    [
-        ("round", "<u4"),
-        ("client", "<u4"),
-        ("task", "<u2"),
-        ("count", "<u2"),
-        ("probability", "<f4"),
-        ("weight", "<f4"),
-    ]
-)
-
-
-CLIENTS, POPULATION, RELEASES = "clients.json", "population.npz", "releases.npy"
+from fedmux.runs.atomic import is_temporary, write_atomically
+from fedmux.runs.environment import environment
+from fedmux.runs.layout import CLIENTS
+from fedmux.runs.reading import Run
 
 
 @dataclass(frozen=True)
@@ -101,7 +73,7 @@ class RunFolder:
         except BlockingIOError:
             raise FedmuxError(f"{self.path}: another process is working on this run; wait for it") from None
         for folder in (self.path, self.path / "checkpoints", self.path / "models"):
-            for leftover in filter(_is_temporary, folder.glob(".*")):
+            for leftover in filter(is_temporary, folder.glob(".*")):
                 leftover.unlink()
 
     def close(self) -> None:
@@ -202,92 +174,6 @@ class RunFolder:
             os.fsync(log.fileno())
 
 
-class Run:
-    """Reads a run, finished or not."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.is_at(self.path):
-            if (self.path / "lock").is_file():
-                raise FedmuxError(f"{path}: stopped before it began; `fedmux run` with -o {path} begins it")
-            raise FedmuxError(f"{path}: is not a run folder; `fedmux list` shows those there are")
-
-    @staticmethod
-    def is_at(path: Path) -> bool:
-        """Whether a run has begun there; an experiment file alone is none."""
-        return all((path / name).is_file() for name in ("experiment.toml", "environment.json"))
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The resolved configuration."""
-        from fedmux.problems import read_toml
-
-        return read_toml(self.path / "experiment.toml")
-
-    @property
-    def finished(self) -> bool:
-        return (self.path / "summary.json").exists()
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """Final figures; FedmuxError before the run is complete."""
-        try:
-            result: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
-        except FileNotFoundError:
-            raise FedmuxError(
-                f"{self.path}: not finished; `fedmux resume {self.path}` continues it"
-            ) from None
-        return result
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One entry for each round, the first before any training; a half-written last line is left out."""
-        return list(self._lines())
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else []:
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                return
-
-    @property
-    def allocation(self) -> np.ndarray:
-        """Who trained what, with which probability and weight: a structured array of dtype ALLOCATION."""
-        data = (self.path / "allocation.bin").read_bytes()
-        return np.frombuffer(data[: len(data) // ALLOCATION.itemsize * ALLOCATION.itemsize], ALLOCATION)
-
-    def model(self, task: str) -> dict[str, Tensor]:
-        """Final weights of a task."""
-        from safetensors.torch import load_file
-
-        return load_file(self.path / "models" / f"{task}.safetensors")
-
-
-def _is_temporary(path: Path) -> bool:
-    return re.fullmatch(r"\..+\.\d+\.tmp", path.name) is not None
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Either the whole file is there or the old one is: a temporary file, flushed, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _not_finite(metrics: dict[str, Any]) -> str:
     """What to say of a round's figures that are no numbers any more."""
     for task, values in metrics["tasks"].items():
@@ -309,7 +195,7 @@ def _digest(tensors: dict[str, Tensor], state: str) -> str:
 
 
 def _refuse_what_is_filled(path: Path) -> None:
-    if any(item.name not in BEFOREHAND and not _is_temporary(item) for item in path.iterdir()):
+    if any(item.name not in BEFOREHAND and not is_temporary(item) for item in path.iterdir()):
         hint = "`fedmux resume` continues it, or " if (path / "experiment.toml").exists() else ""
         raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
 

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmux.flat import Model
 from fedmux.fleet import SIGNALS, TRAIN
+from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 
 EXPLODED, TOO_LARGE = 10_000.0, 50.0  # times the loss before training

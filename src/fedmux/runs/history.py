@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedmux.population import Bools
-from fedmux.record import ALLOCATION
+from fedmux.runs.layout import ALLOCATION
 
 FINISHED, UNDER_WAY, BROKEN = "finished", "running or stopped", "broken"
 SIGNS = ("metrics.jsonl", "environment.json", "summary.json", "allocation.bin")  # one of them makes it a run
@@ -248,7 +248,7 @@ def _labels_in(runs: Path) -> dict[str, str]:
 @lru_cache(maxsize=32)
 def _labels(plan: Path, _modified: int) -> dict[str, str]:
     """As a comparison names its runs, without validating any of them."""
-    from fedmux.design import Cell, parse_axis
+    from fedmux.comparison.design import Cell, parse_axis
 
     try:
         table = tomllib.loads(plan.read_text("utf-8"))

@@ -10,7 +10,9 @@ from typing import Any
 
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.problems import put, read_toml, validated
+from fedmux.experiment.mistakes import validated
+from fedmux.experiment.overrides import put
+from fedmux.toml import read_toml
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ def environment() -> dict[str, Any]:
 
 def _commit() -> str | None:
     """Of the code, where it is a checkout; with a + if it was changed since."""
-    here = ["git", "-C", str(Path(__file__).parent)]
+    here = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         for look in (
-            ["ls-files", "--error-unmatch", Path(__file__).name],
+            ["ls-files", "--error-unmatch", "__init__.py"],
             ["rev-parse", "--short=12", "HEAD"],
         ):
             said = subprocess.run([*here, *look], capture_output=True, text=True, check=True).stdout.strip()

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedmux.assembly import Setting, assemble
+from fedmux.distributed.team import Team, TeamLost, from_environment
+from fedmux.distributed.workers import joined
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.problems import validated
-from fedmux.record import CLIENTS, Run, RunFolder
-from fedmux.team import Team, TeamLost, from_environment
-from fedmux.training import Observer, Training
-from fedmux.workers import joined
+from fedmux.experiment.mistakes import validated
+from fedmux.runs.layout import CLIENTS
+from fedmux.runs.reading import Run
+from fedmux.runs.writing import RunFolder
+from fedmux.training.setting import Setting, assemble
+from fedmux.training.training import Observer, Training
 
 
 def run(

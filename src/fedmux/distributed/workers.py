@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fedmux.distributed.devices import find_device
+from fedmux.distributed.team import ALONE, Processes, Team, TeamLost, from_environment
 from fedmux.errors import FedmuxError, Interrupted
-from fedmux.fleet.engine import find_device
 from fedmux.importing import current_directory_importable, first_line
-from fedmux.team import ALONE, Processes, Team, TeamLost, from_environment
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -18,21 +18,24 @@ from torch import Tensor
 from fedmux.aggregation.aggregator import Place
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import Plan, Probabilities, check, over_selection
-from fedmux.assembly import Setting
-from fedmux.divergence import REFUSALS, Divergence, Watch
+from fedmux.distributed.devices import find_device
+from fedmux.distributed.memory import nothing, patiently
+from fedmux.distributed.team import ALONE, Team, from_environment
 from fedmux.dynamics import Returns
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment import Experiment
-from fedmux.flat import Model
 from fedmux.fleet import SIGNALS, TRAIN, Failure, Fleet, not_finite, told
-from fedmux.fleet.engine import Engine, find_device
+from fedmux.fleet.engine import Engine
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
-from fedmux.memory import nothing, patiently
+from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream
-from fedmux.record import ALLOCATION, POPULATION, Checkpoint, Run, RunFolder
-from fedmux.summary import across_tasks, client_distribution, distribution, summarise
-from fedmux.team import ALONE, Team, from_environment
+from fedmux.runs.layout import ALLOCATION, POPULATION
+from fedmux.runs.reading import Run
+from fedmux.runs.writing import Checkpoint, RunFolder
+from fedmux.training.divergence import REFUSALS, Divergence, Watch
+from fedmux.training.setting import Setting
+from fedmux.training.summary import across_tasks, client_distribution, distribution, summarise
 
 MOST_DESCRIBED = 10**6  # probabilities whose spread is recorded each round
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports

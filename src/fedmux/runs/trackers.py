@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from fedmux.errors import FedmuxError
-from fedmux.record import Run, write_atomically
+from fedmux.runs.atomic import write_atomically
+from fedmux.runs.reading import Run
 
 LAST = "seconds"  # of every round, and written last: a round that has it is all there
 

@@ -1,0 +1,7 @@
+"""Clients and tasks that come and go, clients that are away for a while, and clients that do not return."""
+
+from fedmux.dynamics.presence import Presence
+from fedmux.dynamics.returns import Returns
+from fedmux.dynamics.settings import Absence, Dropout, Event, Process, Stragglers
+
+__all__ = ["Absence", "Dropout", "Event", "Presence", "Process", "Returns", "Stragglers"]

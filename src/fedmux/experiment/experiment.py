@@ -1,0 +1,100 @@
+"""The validated description of a run, from a TOML file or from Python.
+
+Unknown keys, wrong types and impossible values are refused before any work starts. Every field carries a
+description: `docs/experiment-file.md` is generated from them.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from fedmux.dynamics.settings import Absence, Dropout, Event, Process, Stragglers
+from fedmux.experiment.mistakes import validated
+from fedmux.experiment.overrides import read_experiment
+from fedmux.experiment.population import PopulationSettings
+from fedmux.experiment.sections import (
+    CompareSettings,
+    Evaluation,
+    Execution,
+    MethodChoice,
+    Output,
+    RecruitmentSettings,
+    Stop,
+)
+from fedmux.experiment.settings import Settings
+from fedmux.experiment.task import TaskSettings
+from fedmux.tasks.losses import default_metric
+
+
+class Experiment(Settings):
+    """Several models trained over one fleet by one method."""
+
+    name: str = Field(
+        "experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run folder"
+    )
+    rounds: int = Field(ge=1, description="rounds to train")
+    seed: int = Field(0, ge=0, lt=2**63, description="every random draw follows from it")
+    method: MethodChoice = Field(
+        description="who trains what and how it is combined: a name, or a table with options"
+    )
+    population: PopulationSettings
+    tasks: list[TaskSettings] = Field(alias="task", min_length=1)
+    events: list[Event] = Field([], alias="event")
+    arrivals: Process | None = None
+    departures: Process | None = None
+    absence: Absence | None = None
+    dropout: Dropout | None = None
+    stragglers: Stragglers | None = None
+    recruitment: RecruitmentSettings | None = None
+    evaluation: Evaluation = Evaluation()
+    execution: Execution = Execution()
+    stop: Stop = Stop()
+    output: Output = Output()
+    compare: CompareSettings = CompareSettings()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Experiment":
+        names = [task.name for task in self.tasks]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f'two tasks are named "{min(twice)}"; names must differ')
+        for event in self.events:
+            for name in (*event.join_tasks, *event.leave_tasks):
+                if name not in names:
+                    raise ValueError(f'[[event]] of round {event.round}: there is no task "{name}"')
+            for who in (event.join, event.leave):
+                if isinstance(who, list) and any(client >= self.population.clients for client in who):
+                    raise ValueError(
+                        f"[[event]] of round {event.round}: clients are 0..{self.population.clients - 1}"
+                    )
+        bids = self.recruitment.bids if self.recruitment else []
+        if isinstance(bids, list) and len(bids) not in (0, 1, len(self.tasks)):
+            raise ValueError(
+                f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
+            )
+        self.method.check(len(self.tasks))
+        self.method.fitted(self.metrics)
+        return self
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """What each task is scored by."""
+        return {task.name: task.metric or default_metric(task.loss) for task in self.tasks}
+
+    @classmethod
+    def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Experiment":
+        """From a TOML file, with `key=value` overrides; FedmuxError names file, key and remedy."""
+        return validated(cls, read_experiment(path, overrides), str(path))
+
+    def executed(self, execution: Mapping[str, Any]) -> "Experiment":
+        """The same experiment with some of [execution] changed."""
+        table = {**self.execution.model_dump(), **execution}
+        return self.model_copy(update={"execution": validated(Execution, table, "[execution]")})
+
+    def table(self) -> dict[str, Any]:
+        """The whole configuration as it would stand in a file."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

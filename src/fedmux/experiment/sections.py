@@ -1,0 +1,186 @@
+"""The sections about evaluation, stopping, recruitment, execution, output and comparisons."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    ValidationError,
+    field_validator,
+)
+
+from fedmux.experiment.mistakes import problems
+from fedmux.experiment.settings import Settings
+from fedmux.importing import closest
+from fedmux.methods import Method, find, options
+from fedmux.recruitment import MECHANISMS
+from fedmux.recruitment.bids import BidLaw
+
+Precision = Literal["fp32", "tf32", "bf16"]
+Local = Literal["auto", "loop", "stacked"]
+
+
+class Evaluation(Settings):
+    """When and on what the global models are scored."""
+
+    every: int = Field(1, ge=1, description="rounds between evaluations; the last round always is one")
+    samples: int | None = Field(None, ge=2, description="use at most this many held-out points of each task")
+    validation_share: float = Field(
+        0.3,
+        gt=0,
+        lt=1,
+        description="part of the held-out points that allocators may look at; the rest is reported",
+    )
+    report: Literal["test", "validation"] = Field(
+        "test",
+        description="what metrics and summary report: the rest of the held-out points, or the validation "
+        "part, for choosing learning rates and the like without a look at what will be reported",
+    )
+    clients: bool = Field(True, description="also score the models on each client's own points")
+    thresholds: list[float] = Field(
+        [0.5, 0.6, 0.7, 0.8, 0.9], description="accuracies whose first round is reported"
+    )
+
+
+class Stop(Settings):
+    """When to stop before the last round, and what happens when a task diverges."""
+
+    accuracy: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="stop once every task that is still trained has this accuracy on the validation part",
+    )
+    divergence: Literal["pause", "retry", "stop"] = Field(
+        "pause",
+        description="what becomes of a task that diverges: `pause`: it goes back to its last sound model and "
+        "gets no more jobs, the others go on; `retry`: it goes back and on with half the learning rate, "
+        "`retries` times, then it pauses; `stop`: the run ends",
+    )
+    retries: int = Field(3, ge=1, description="of `retry`: how often a task's learning rate is halved")
+
+
+def _check_mechanism(value: str) -> str:
+    if value not in MECHANISMS:
+        raise ValueError(f"should be one of {', '.join(MECHANISMS)}{closest(value, MECHANISMS)}")
+    return value
+
+
+def _laws(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+class RecruitmentSettings(Settings):
+    """An auction before training: who takes part in which task, and for how much."""
+
+    mechanism: Annotated[str, AfterValidator(_check_mechanism)] = Field(
+        description=f"one of {', '.join(f'`{name}`' for name in MECHANISMS)}"
+    )
+    budget: float = Field(
+        ge=0, allow_inf_nan=False, description="for all tasks together; for `posted-price` the price"
+    )
+    bids: Annotated[
+        Annotated[str, Tag("file")] | Annotated[list[BidLaw], Field(min_length=1), Tag("laws")],
+        Discriminator(lambda value: "file" if isinstance(value, str) else "laws"),
+    ] = Field(
+        description="a CSV file with a column for each task and a line for each client, or a distribution "
+        "for all tasks, or a list with one for each task"
+    )
+
+    _normal = field_validator("bids", mode="before")(_laws)
+
+
+def _check_workers(value: Any) -> Any:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError('should be a whole number of at least 1, or "auto"')
+    return value
+
+
+class Execution(Settings):
+    """How the simulator computes; nothing here changes what is computed, but for rounding."""
+
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="`cpu`, `cuda`, `cuda:1`; `auto`: a GPU if there is one",
+    )
+    precision: Precision = Field(
+        "tf32",
+        description="of a GPU's forward and backward passes: `fp32`, `tf32`, or `bf16` (a CPU's too); "
+        "weights and sums stay float32",
+    )
+    local: Local = Field(
+        "auto",
+        description="clients one after the other (`loop`) or many at once (`stacked`); "
+        "`auto`: stacked on a GPU",
+    )
+    workers: Annotated[int | Literal["auto"], BeforeValidator(_check_workers)] = Field(
+        1, description="processes on this machine; `auto`: one a core, or one a GPU"
+    )
+
+
+def _seconds(text: str) -> float | None:
+    """What "90 s", "10 min" or "2 h" stands for; None if it is nothing of the kind."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text)
+    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]] if found else None
+
+
+def _check_interval(value: Any) -> Any:
+    if isinstance(value, str) and _seconds(value):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError('should be a whole number of rounds, at least 1, or a time: "90 s", "10 min", "2 h"')
+    return value
+
+
+class Output(Settings):
+    """What is kept, and where."""
+
+    folder: str | None = Field(None, description="run folder; default `runs/<name>-<time>`, or `-o`")
+    checkpoint_every: Annotated[int | str, BeforeValidator(_check_interval)] = Field(
+        5, description='rounds between checkpoints, or a time such as `"10 min"`; the last two are kept'
+    )
+
+    @property
+    def checkpoint_seconds(self) -> float | None:
+        """None: it is a number of rounds."""
+        return _seconds(self.checkpoint_every) if isinstance(self.checkpoint_every, str) else None
+
+
+def _method(value: Any) -> Any:
+    """A name, a table with a name, or a Method; options are checked here so that errors name the key."""
+    if isinstance(value, Method):
+        return value
+    table = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
+    name = table.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError('should be a name, or a table with a name, such as {name = "random"}')
+    kind = find(name)
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        raise ValueError("; ".join(problems(error, kind))) from None
+
+
+MethodChoice = Annotated[Method, BeforeValidator(_method), PlainSerializer(options)]
+
+
+def _check_methods(methods: list[str | dict[str, Any]]) -> list[str | dict[str, Any]]:
+    for method in methods:
+        _method({k: v for k, v in method.items() if k != "label"} if isinstance(method, dict) else method)
+    return methods
+
+
+class CompareSettings(Settings):
+    """What `fedmux compare` runs from this file when the command line does not say."""
+
+    methods: Annotated[list[str | dict[str, Any]], AfterValidator(_check_methods)] = Field(
+        [], description="methods, by name or as tables with options and, if wanted, a `label`"
+    )
+    seeds: list[int] = Field([], description="seeds; default the experiment's own")
+    baseline: str | None = Field(None, description="the method that others are set against")

@@ -1,0 +1,32 @@
+"""A run is a directory: configuration, versions, metrics, allocation history, checkpoints, final models.
+
+    experiment.toml      the resolved configuration; `fedmux run` takes it again
+    environment.json     versions and hardware
+    population.npz       processors, data sizes and eligibility of every client, true clusters
+    metrics.jsonl        one line for each round
+    allocation.bin       one record for each job (dtype ALLOCATION)
+    checkpoints/         round-000012.safetensors: models and state; the last two, none once it is complete
+    models/              final weights of each task
+    summary.json         final figures; its presence says that the run is complete
+    clients.json         only with real clients: the number of each client's own id
+    releases.npy         only with real clients: updates that each was asked for, of each task
+    log.jsonl            only with real clients: what happened when
+
+Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
+"""
+
+import numpy as np
+
+ALLOCATION = np.dtype(
+    [
+        ("round", "<u4"),
+        ("client", "<u4"),
+        ("task", "<u2"),
+        ("count", "<u2"),
+        ("probability", "<f4"),
+        ("weight", "<f4"),
+    ]
+)
+
+
+CLIENTS, POPULATION, RELEASES = "clients.json", "population.npz", "releases.npy"
