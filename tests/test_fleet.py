@@ -137,7 +137,9 @@ def test_every_way_to_train_equals_the_reference_loop(name: str, local: dict[str
     reference, start = copy.deepcopy(task), task.layout.read()
     team = fleets([task], 4, path)
     for fleet in team:
-        assert isinstance(fleet.trainers[0], Stacked if fleet.engine.stacks else TightLoop), fleet.notices
+        assert isinstance(fleet.trainers[0], Stacked if fleet.engine.stacks else TightLoop), (
+            fleet.journal.notices
+        )
     model = team[0].tasks[0].layout.read()
     for round in (2, 3):
         updates = trained(team, model, everybody(0, 1, 2, 3, 4), round)
@@ -289,7 +291,11 @@ def test_a_module_that_cannot_be_stacked_runs_in_the_loop_and_says_so_once(modul
     task = make_task(module(), torch.randn(sum(SIZES), 6), 4)
     fleet = SimulatedFleet([task], seed=4, engine=engine_of("stacked"))
     assert isinstance(fleet.trainers[0], TightLoop)
-    assert len(fleet.notices) == 1 and 'task "test"' in fleet.notices[0] and reason in fleet.notices[0]
+    assert (
+        len(fleet.journal.notices) == 1
+        and 'task "test"' in fleet.journal.notices[0]
+        and reason in fleet.journal.notices[0]
+    )
     model = task.layout.read()
     update = trained(fleet, model, everybody(3), 0)[0]
     torch.testing.assert_close(update, reference_update(task, 0, 4, model, 3, 0)[0], rtol=1e-4, atol=1e-6)
@@ -394,7 +400,7 @@ def test_what_is_not_finite_is_left_out_and_reports_of_it_are_named(local: str) 
     assert signals.silent.tolist() == [[False], [False], [False], [True], [False]]
     assert np.isnan(signals.losses[3, 0]) and np.isnan(signals.norms[3, 0])
     assert np.isfinite(signals.norms[[0, 1, 4], 0]).all()
-    assert [str(failure) for failure in fleet.failures] == [
+    assert [str(failure) for failure in fleet.journal.failures] == [
         'client 3, task "test": query.signals: the loss is not finite'
     ]
 
@@ -505,7 +511,11 @@ def test_a_task_that_cannot_be_captured_leaves_the_others_their_graphs() -> None
             assert distance(update, wanted) < 1e-3
     assert [trainer.captures for trainer in fleet.trainers] == [True, False]
     assert {key[0] for key in fleet.graphs} == {0}
-    assert [note for note in fleet.notices if "cannot be captured" in note] == fleet.notices != []
+    assert (
+        [note for note in fleet.journal.notices if "cannot be captured" in note]
+        == fleet.journal.notices
+        != []
+    )
 
 
 def test_what_fails_in_a_stack_is_told_in_one_line(monkeypatch) -> None:

@@ -105,7 +105,7 @@ def test_every_job_ends_as_an_update_or_as_a_failure_also_when_answers_come_toge
     made, _, models = fleet(well)
     back = made.send(models, everyone(), 0, None, enough=1)
     assert made.releases[:, 0].tolist() == [1, 1, 1]
-    assert back.sum() == 1 and [failure.kind for failure in made.failures] == ["slow", "slow"]
+    assert back.sum() == 1 and [failure.kind for failure in made.journal.failures] == ["slow", "slow"]
     assert made.meet().available.all()  # they have answered: nobody is busy
 
 
@@ -140,14 +140,14 @@ def test_arrays_that_are_none_are_refused(name: str) -> None:
 
     made, _, models = fleet(answer)
     assert made.send(models, everyone(), 0, None, None).tolist() == [False, True, True]
-    assert [(failure.client, failure.kind) for failure in made.failures] == [("0", "shape")]
+    assert [(failure.client, failure.kind) for failure in made.journal.failures] == [("0", "shape")]
 
 
 @pytest.mark.parametrize("reason", ["", " \n ", None, "x" * 10_000])
 def test_an_error_has_a_reason_of_one_short_line(reason: str | None) -> None:
     made, _, models = fleet(lambda n, k, c: (2, reason) if n == 11 and k == "train.multi" else well(n, k, c))
     assert made.send(models, everyone(), 0, None, None).tolist() == [True, False, True]
-    (failure,) = made.failures
+    (failure,) = made.journal.failures
     assert failure.kind == "raised" and "\n" not in failure.reason and 8 < len(failure.reason) < 400
 
 
@@ -165,7 +165,7 @@ def test_reports_beyond_reason_are_silence(report: dict[str, Any]) -> None:
     needs = ("loss", "norm")
     signals = made.signals(models, needs, 0, np.ones((3, 1), bool), lambda s, clients: torch.zeros(1, 10))
     assert signals.silent[:, 0].tolist() == [True, False, False]
-    assert np.isfinite(signals.losses[1:]).all() and len(made.failures) == 1
+    assert np.isfinite(signals.losses[1:]).all() and len(made.journal.failures) == 1
 
 
 def test_a_node_that_does_not_say_who_it_is_sits_out_longer_and_longer() -> None:
@@ -187,7 +187,7 @@ def test_a_client_that_comes_as_another_node_is_told() -> None:
 
     made, _, _ = fleet(answer)
     assert sorted(made.nodes.values()) == [0, 1]
-    assert ["has come as another node" in line for line in made.notices] == [True]
+    assert ["has come as another node" in line for line in made.journal.notices] == [True]
 
 
 @pytest.mark.parametrize("method", ["mmfl-stale", "mmfl-gvr*", "mmfl-lvr*", "mmfl-optimal-stale", "fedvarp"])

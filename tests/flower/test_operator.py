@@ -18,8 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedmux.errors import FedmuxError
-from fedmux.fleet import Failure
 from fedmux.flower.operator import Operator
+from fedmux.runs.rounds import Failure
 
 ROUND: dict[str, Any] = {
     "round": 3,

@@ -60,9 +60,11 @@ def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked)
     for _ in range(2):
         fleet._compare_privacy(3, 0, (own or asked).model_dump() if own or asked else {})
     told = [
-        line for line in fleet.notices if line.startswith('client ward, task "a": sends updates by its own')
+        line
+        for line in fleet.journal.notices
+        if line.startswith('client ward, task "a": sends updates by its own')
     ]
-    assert len(told) == len(fleet.notices) == (own is not None)
+    assert len(told) == len(fleet.journal.notices) == (own is not None)
 
 
 def test_a_job_and_its_privacy_arrive_as_they_were_sent() -> None:

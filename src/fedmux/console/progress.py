@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class RoundProgress:
         self.live = not quiet and progress_console.is_terminal
         self.screen = Live(self, console=progress_console, refresh_per_second=4)
         self.curves: dict[str, list[float]] = {}  # accuracies of each task so far
-        self.metrics: dict[str, Any] = {"tasks": {}}  # of the last round
+        self.metrics: Mapping[str, Any] = {"tasks": {}}  # of the last round
         self.began: tuple[float, int] | None = None  # when the first round came, and which
         self.bar = "#-" if progress_console.options.ascii_only else "━─"
         self.over = False
@@ -61,7 +61,7 @@ class RoundProgress:
         self.over = True  # one line is left of it
         self.screen.stop()
 
-    def __call__(self, metrics: dict[str, Any]) -> None:
+    def __call__(self, metrics: Mapping[str, Any]) -> None:
         now = time.monotonic()
         self.began = self.began or (now, metrics["round"])
         self.metrics, self.done = metrics, metrics["round"]

@@ -9,11 +9,11 @@ from torch import Tensor
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
+from fedmux.fleet.journal import Journal
 from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
 
-MOST_NAMED = 4  # clients in one line
 SIGNALS, TRAIN = "query.signals", "train.multi"  # phases of a round in which something is asked of clients
 Stale = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
 
@@ -26,48 +26,13 @@ class Scores:
     loss: Floats  # the same
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Something that was asked of a client and did not come."""
-
-    client: str  # its own id
-    task: str
-    phase: str
-    kind: str  # unreachable, raised, lost, late, slow, missing, shape, not-finite, norm
-    reason: str
-
-    def __str__(self) -> str:
-        return f'client {self.client}, task "{self.task}": {self.phase}: {self.reason}'
-
-
-def not_finite(client: int, task: str, phase: str, reason: str) -> Failure:
-    """Of a simulated client, whose number is its id."""
-    return Failure(str(client), task, phase, "not-finite", reason)
-
-
-def told(failures: list[Failure]) -> str:
-    """One line for clients of a task that failed alike."""
-    first, *more = failures
-    if not more:
-        return str(first)
-    named = ", ".join(failure.client for failure in failures[:MOST_NAMED])
-    others = f" and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
-    return str(first).replace(f"client {first.client}", f"clients {named}{others}", 1)
-
-
 class Fleet(Protocol):
     """The server's algorithms never know which fleet they run on."""
 
     tasks: list[Task]
     owned: Bools  # N x S: pairs whose work and state belong to this process
-    notices: list[str]  # what a person should know, told and cleared after each round
-    failures: list[Failure]  # recorded and cleared after each round
+    journal: Journal  # what it notices
     keeps_updates: bool  # whether a client that trained for its signal need not train again
-
-    @property
-    def releases(self) -> Ints | None:
-        """N x S: updates that clients were asked to send, if the fleet counts them."""
-        ...
 
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale

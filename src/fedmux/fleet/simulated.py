@@ -18,9 +18,10 @@ from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.distributed.memory import Release, in_parts, nothing, patiently
 from fedmux.distributed.team import ALONE, Team
-from fedmux.fleet import SIGNALS, Failure, Scores, Stale, not_finite
+from fedmux.fleet import SIGNALS, Scores, Stale
 from fedmux.fleet.division import longest_first, owned, point_cost
 from fedmux.fleet.engine import CPU, Engine, whole
+from fedmux.fleet.journal import Journal, not_finite
 from fedmux.fleet.local import TightLoop, Trainer
 from fedmux.fleet.stackable import obstacle
 from fedmux.fleet.stacked import Graphs, Stacked
@@ -66,7 +67,6 @@ class ClientScores(NamedTuple):
 class SimulatedFleet:
     """`sticky` keeps a client's jobs with the process that owns it; otherwise the longest jobs go first."""
 
-    releases = None  # the record has them all
     keeps_updates = True
 
     def __init__(
@@ -76,13 +76,13 @@ class SimulatedFleet:
         engine: Engine = CPU,
         team: Team = ALONE,
         sticky: bool = True,
+        journal: Journal | None = None,
     ) -> None:
         if engine.device.type == "cuda":
             patiently(partial(torch.cuda.set_device, engine.device))  # graphs are captured on the current one
         self.tasks = [patiently(partial(task.to, engine.device)) for task in tasks]
         self.engine, self.team, self.sticky = engine, team, sticky
-        self.notices: list[str] = []
-        self.failures: list[Failure] = []  # simulated clients drop out without a reason, but for these
+        self.journal = journal or Journal()
         self.seed = seed
         self.owned = owned(tasks, team.rank, team.size)
         self.graphs: Graphs = {}
@@ -102,9 +102,9 @@ class SimulatedFleet:
         if self.engine.stacks:
             reason = patiently(partial(obstacle, task, self.engine), self.release)
             if reason is None:
-                notice = self.notices.append
+                notice = self.journal.notice
                 return Stacked(task, index, seed, self.engine, notice, self.graphs, self.release)
-            self.notices.append(f'task "{task.name}": clients train one by one, not stacked: {reason}')
+            self.journal.notice(f'task "{task.name}": clients train one by one, not stacked: {reason}')
         return TightLoop(task, index, seed, self.engine)
 
     def signals(
@@ -151,7 +151,7 @@ class SimulatedFleet:
                 bad = asked & ~silent & ~np.isfinite(values)
                 for client, s in np.argwhere(bad).tolist():
                     reason = f"the {what} is not finite"
-                    self.failures.append(not_finite(client, self.tasks[s].name, SIGNALS, reason))
+                    self.journal.fail(not_finite(client, self.tasks[s].name, SIGNALS, reason))
                 silent |= bad
         if not silent.any():
             return Signals(losses, norms, betas)

@@ -18,7 +18,8 @@ from flwr.serverapp import Grid
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.fleet import SIGNALS, TRAIN, Failure, Scores, Stale
+from fedmux.fleet import SIGNALS, TRAIN, Scores, Stale
+from fedmux.fleet.journal import Journal
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.flower.post import Post, Trouble
 from fedmux.flower.wire import (
@@ -34,6 +35,7 @@ from fedmux.flower.wire import (
 )
 from fedmux.model import Model
 from fedmux.population import Bools, Ints, Population
+from fedmux.runs.rounds import Failure
 from fedmux.tasks.task import Task
 
 MOST_REST = 16  # rounds
@@ -66,8 +68,7 @@ class FlowerFleet:
         self.post, self.tasks, self.seed = Post(grid, deadline), tasks, seed
         self.largest_norm, self.remember, self.failed = largest_norm, remember, failed
         self.owned = np.ones((clients, len(tasks)), bool)
-        self.notices: list[str] = []
-        self.failures: list[Failure] = []
+        self.journal = Journal()
         self.numbers = dict(known or {})  # a client's own id -> its number
         self.nodes: dict[int, int] = {}  # node -> number of its client; only nodes that are there
         self._own_rule: set[tuple[int, int]] = set()  # client, task: told that its privacy is its own
@@ -124,7 +125,7 @@ class FlowerFleet:
         if name not in self.numbers:
             if len(self.numbers) == len(self.population.capacity):
                 self._replaced.add(node)
-                self.notices.append(
+                self.journal.notice(
                     f"client {name} is one too many: population.clients = {len(self.numbers)}"
                 )
                 return
@@ -134,7 +135,7 @@ class FlowerFleet:
         before = [other for other, its in self.nodes.items() if its == number]
         if before:
             self._replaced.update(before)
-            self.notices.append(
+            self.journal.notice(
                 f"client {name} has come as another node; the one before is not asked any more"
             )
         self.nodes = {other: its for other, its in self.nodes.items() if other not in before}
@@ -239,7 +240,7 @@ class FlowerFleet:
         task = self.tasks[s]
         if (client, s) not in self._own_rule and own != (task.privacy.model_dump() if task.privacy else {}):
             self._own_rule.add((client, s))
-            self.notices.append(
+            self.journal.notice(
                 f'client {self._name(client)}, task "{task.name}": sends updates by its own privacy, '
                 f"{own or 'none'}"
             )
@@ -349,8 +350,9 @@ class FlowerFleet:
     def _fail(self, client: int | None, s: int | None, phase: str, kind: str, reason: str) -> None:
         name = "?" if client is None else self._name(client)
         task = "-" if s is None else self.tasks[s].name
-        self.failures.append(Failure(name, task, phase, kind, reason))
-        self.failed(self.failures[-1])
+        failure = Failure(name, task, phase, kind, reason)
+        self.journal.fail(failure)
+        self.failed(failure)
 
 
 def _rest(before: tuple[int, int] | None, round: int) -> tuple[int, int]:

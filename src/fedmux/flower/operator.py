@@ -12,7 +12,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from fedmux.errors import FedmuxError
-from fedmux.fleet import Failure
+from fedmux.runs.rounds import Failure
 
 VERSIONS = {name: version(name) for name in ("fedmux", "flwr", "torch")} | {
     "python": platform.python_version()
@@ -107,7 +107,7 @@ class Operator:
         self._round.set(round)
         self.event("resume", round=round)
 
-    def round(self, metrics: dict[str, Any]) -> None:
+    def round(self, metrics: Mapping[str, Any]) -> None:
         """An observer of Training; round 0 is the evaluation before the first one."""
         self._last = int(metrics["round"])
         self._round.set(self._last)

@@ -251,7 +251,7 @@ def _save_array(file: Path, array: Ints) -> None:
     write_atomically(file, data.getvalue())
 
 
-def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: dict[str, Any]) -> None:
+def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: Mapping[str, Any]) -> None:
     scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
     text = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
     tell(f"round {metrics['round']}/{experiment.rounds}  {text}")

@@ -28,5 +28,10 @@ ALLOCATION = np.dtype(
     ]
 )
 
+EXPERIMENT, ENVIRONMENT, POPULATION = "experiment.toml", "environment.json", "population.npz"
+METRICS, JOBS = "metrics.jsonl", "allocation.bin"  # the two logs
+CHECKPOINTS, MODELS, SUMMARY, LOCK = "checkpoints", "models", "summary.json", "lock"
+CLIENTS, RELEASES, EVENTS = "clients.json", "releases.npy", "log.jsonl"  # only with real clients
 
-CLIENTS, POPULATION, RELEASES = "clients.json", "population.npz", "releases.npy"
+# A comparison's folder: what is compared, a run for each cell, and the table that comes of it.
+COMPARISON, CELLS, RUNS, RESULTS = "comparison.toml", "experiments", "runs", "results.json"

@@ -17,7 +17,7 @@ Nothing here looks at how good a task is on the reported points, only at whether
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,33 +27,12 @@ from torch import Tensor
 from fedmux.fleet import SIGNALS, TRAIN
 from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
+from fedmux.runs.rounds import Divergence
 
 EXPLODED, TOO_LARGE = 10_000.0, 50.0  # times the loss before training
 LASTING = 5  # rounds in a row with a loss that is too large
 MOST_REFUSED = 5  # different clients, in rounds of which each had more refused than sound
 REFUSALS = ("not-finite", "norm")  # kinds of failures that say something of the model
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """That a task was set back, and what became of it."""
-
-    task: str
-    round: int  # after or in which it was seen
-    reason: str
-    model: int  # the round after which the model was sound
-    learning_rate: float  # of that round
-    retries: int  # how often its learning rate has been halved since the start; with `paused` false, just now
-    paused: bool
-
-    def __str__(self) -> str:
-        remedy = f"lower learning_rate (it was {self.learning_rate:g}) or set clip"
-        done = (
-            f"it is paused with its model of round {self.model}; {remedy}"
-            if self.paused
-            else f"it continues from its model of round {self.model} at half the learning rate"
-        )
-        return f'round {self.round}: task "{self.task}" has diverged: {self.reason}; {done}'
 
 
 class Watch:

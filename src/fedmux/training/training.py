@@ -24,23 +24,25 @@ from fedmux.distributed.team import ALONE, Team, from_environment
 from fedmux.dynamics import Returns
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment import Experiment
-from fedmux.fleet import SIGNALS, TRAIN, Failure, Fleet, not_finite, told
+from fedmux.fleet import SIGNALS, TRAIN, Fleet
 from fedmux.fleet.engine import Engine
+from fedmux.fleet.journal import not_finite, told
 from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
 from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream
 from fedmux.runs.layout import ALLOCATION, POPULATION
 from fedmux.runs.reading import Run
+from fedmux.runs.rounds import Divergence, Failure, Round
 from fedmux.runs.writing import Checkpoint, RunFolder
-from fedmux.training.divergence import REFUSALS, Divergence, Watch
+from fedmux.training.divergence import REFUSALS, Watch
 from fedmux.training.setting import Setting
 from fedmux.training.summary import across_tasks, client_distribution, distribution, summarise
 
 MOST_DESCRIBED = 10**6  # probabilities whose spread is recorded each round
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports
 T = TypeVar("T")
-Observer = Callable[[dict[str, Any]], None]  # called with each round's metrics
+Observer = Callable[[Round], None]  # called after each round
 
 
 class Training:
@@ -181,7 +183,7 @@ class Training:
         said = {}
         for s, task in enumerate(self.tasks):
             if task.privacy is not None:
-                counted = self.fleet.releases
+                counted = getattr(self.fleet, "releases", None)
                 releases = (
                     np.bincount(jobs["client"][jobs["task"] == s]) if counted is None else counted[:, s]
                 )
@@ -218,7 +220,7 @@ class Training:
         if self.allocator.learns:  # those who train report as well
             drawn = np.zeros_like(reported)
             drawn[assignment.client, assignment.task] = True
-            earlier, asked = len(self.fleet.failures), drawn & ~reported
+            earlier, asked = len(self.fleet.journal.failures), drawn & ~reported
             seen = self._signals(asked)
             if seen.silent is not None:
                 answering, asked = ~seen.silent[assignment.client, assignment.task], asked & ~seen.silent
@@ -287,7 +289,7 @@ class Training:
 
     def _refused(self, phase: str, since: int = 0) -> list[set[str]]:
         """Of each task: clients whose answers in a phase were refused as not finite, or far too large."""
-        refused = [f for f in self.fleet.failures[since:] if f.phase == phase and f.kind in REFUSALS]
+        refused = [f for f in self.fleet.journal.failures[since:] if f.phase == phase and f.kind in REFUSALS]
         return [{f.client for f in refused if f.task == task.name} for task in self.tasks]
 
     def _patiently(self, work: Callable[[], T]) -> T:
@@ -357,7 +359,7 @@ class Training:
         for row in np.flatnonzero(delivered == 0).tolist():  # only simulated ones: real clients' are not back
             name = self.tasks[returned.task[row]].name
             refused = not_finite(int(returned.client[row]), name, TRAIN, "the update is not finite")
-            self.fleet.failures.append(refused)
+            self.fleet.journal.fail(refused)
         self.weights = np.zeros(len(assignment))
         self.weights[back] = self.aggregator.weights * delivered
         back[back] = delivered > 0
@@ -396,12 +398,16 @@ class Training:
 
     def _tell(self, metrics: dict[str, Any] | None = None) -> None:
         """What the fleet has noticed, once; failures also into a round's metrics."""
-        failures, self.fleet.failures[:] = self.fleet.failures[:], []
+        journal = self.fleet.journal
+        failures = journal.take_failures()
         if failures and metrics is not None:
             metrics["failures"] = [asdict(failure) for failure in failures]
-        self.fleet.notices += [*self._lines(failures), *map(str, self.diverged if metrics else [])]
-        while self.fleet.notices:
-            self.notice(self.fleet.notices.pop(0))
+        for line in [
+            *journal.take_notices(),
+            *self._lines(failures),
+            *map(str, self.diverged if metrics else []),
+        ]:
+            self.notice(line)
 
     def _lines(self, failures: list[Failure]) -> list[str]:
         """One for all clients of a task that failed alike; what is not finite is told once of a client."""
@@ -515,8 +521,10 @@ class Training:
     def _record(self, metrics: dict[str, Any], jobs: np.ndarray | None = None) -> None:
         if self.record:
             self.record.append(metrics, jobs)
+        entry = Round.read(metrics)
+        assert entry is not None
         for observer in self.observers:
-            observer(metrics)
+            observer(entry)
 
     def save(self) -> None:
         tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
