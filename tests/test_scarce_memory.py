@@ -10,7 +10,7 @@ import torch
 
 import fedmux
 from conftest import population, round_state, table
-from fedmux.aggregation.aggregator import Aggregator, Place, Updates
+from fedmux.aggregation.aggregator import Aggregator, Updates, Workspace
 from fedmux.aggregation.store import ClientStore
 from fedmux.distributed import memory
 from fedmux.distributed.memory import in_parts, patiently
@@ -103,7 +103,7 @@ def test_aggregation_in_parts_comes_to_the_same(method, where, monkeypatch):
 
     def rounds() -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
         aggregator, models = find(method)().aggregator(), zero_models(2, 5)
-        aggregator.place = Place()
+        aggregator.workspace = Workspace()
         for number, updates in enumerate(sent):
             state = round_state(people, round=number, jobs=9)
             assignment = allocator.plan(state).draw(state.rng())

@@ -14,6 +14,7 @@ from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
 
+TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})  # for which clients train
 SIGNALS, TRAIN = "query.signals", "train.multi"  # phases of a round in which something is asked of clients
 Stale = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
 
@@ -33,6 +34,10 @@ class Fleet(Protocol):
     owned: Bools  # N x S: pairs whose work and state belong to this process
     journal: Journal  # what it notices
     keeps_updates: bool  # whether a client that trained for its signal need not train again
+
+    def release(self) -> None:
+        """Give back what memory can be had again."""
+        ...
 
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale

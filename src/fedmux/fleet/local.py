@@ -36,6 +36,10 @@ class Trainer(Protocol):
         """Every client's update w_start - w_end and its buffers afterwards, in bounded chunks."""
         ...
 
+    def release(self) -> None:
+        """Give back what memory can be had again."""
+        ...
+
 
 def orders(task: Task, index: int, client: int, round: int, seed: int) -> Ints:
     """Row numbers of a client's points in the order of each epoch (epochs x n); depends on nothing else."""
@@ -90,6 +94,9 @@ class TightLoop:
                         ) from error
                 del update
             yield chunk, updates, buffers
+
+    def release(self) -> None:
+        """It holds a few chunks at most."""
 
     def _room(self, rows: int, model: Model) -> Tensor:
         """Memory for a chunk: of an earlier one, if nobody holds it any more; fresh pages take time."""

@@ -18,7 +18,7 @@ from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
 from fedmux.distributed.memory import Release, in_parts, nothing, patiently
 from fedmux.distributed.team import ALONE, Team
-from fedmux.fleet import SIGNALS, Scores, Stale
+from fedmux.fleet import SIGNALS, TRAINED_SIGNALS, Scores, Stale
 from fedmux.fleet.division import longest_first, owned, point_cost
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.fleet.journal import Journal, not_finite
@@ -35,7 +35,6 @@ DEVICE_KEEP = 0.4  # on a GPU instead: this part of its free memory
 BATCH = 64  # points of a forward pass; larger batches are slower on a CPU
 DEVICE_BATCH = 2048
 GLANCE = 256  # points of the validation part that tell whether a model is sane
-TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})
 
 
 class Kept(NamedTuple):
@@ -245,8 +244,7 @@ class SimulatedFleet:
         self._kept, self._scarce = {}, True
         self.graphs.clear()
         for trainer in self.trainers:
-            if isinstance(trainer, Stacked):
-                trainer.release()
+            trainer.release()
 
     def _room_to_keep(self) -> float:
         if self.engine.device.type == "cuda":
