@@ -15,8 +15,9 @@ from fedmux.aggregation.store import ClientStore
 from fedmux.distributed import memory
 from fedmux.distributed.memory import in_parts, patiently
 from fedmux.errors import FedmuxError
-from fedmux.fleet import simulated
-from fedmux.fleet.simulated import SimulatedFleet, forward
+from fedmux.fleet import scoring, simulated
+from fedmux.fleet.scoring import forward
+from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
 from stepping import zero_models
 from test_fleet import image_task
@@ -156,11 +157,11 @@ def test_signals_and_scores_in_parts_come_to_the_same(monkeypatch):
         ]
 
     wanted = told()
-    compared, layout = simulated.compared, simulated.client_means
+    compared, layout = simulated.compared, scoring.client_means
     monkeypatch.setattr(
         simulated, "compared", lambda u, *rest: (Scarce(1).ask(len(u)), compared(u, *rest))[1]
     )
-    monkeypatch.setattr(simulated, "client_means", lambda v, o: (Scarce(2).ask(len(o) - 1), layout(v, o))[1])
+    monkeypatch.setattr(scoring, "client_means", lambda v, o: (Scarce(2).ask(len(o) - 1), layout(v, o))[1])
     for found, other in zip(told(), wanted):
         assert found == pytest.approx(other, rel=1e-6, nan_ok=True)
 

@@ -13,7 +13,7 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.fleet import TRAINED_SIGNALS
 from fedmux.fleet.local import TightLoop
-from fedmux.fleet.simulated import forward
+from fedmux.fleet.scoring import forward
 from fedmux.flower.tasks import FlowerTask, How, from_experiment
 from fedmux.flower.wire import Hello, Job, jobs, read_rule, tensor, vectors
 from fedmux.tasks.task import Task

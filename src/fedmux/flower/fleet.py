@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.fleet import SIGNALS, TRAIN, TRAINED_SIGNALS, Scores, Stale
+from fedmux.fleet import SIGNALS, TRAIN, TRAINED_SIGNALS, LastSent, Scores
 from fedmux.fleet.journal import Journal
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.flower.post import Post, Trouble
@@ -160,7 +160,7 @@ class FlowerFleet:
     # The phases of a round
 
     def signals(
-        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
+        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: LastSent
     ) -> Signals:
         if not needs:
             return Signals()
