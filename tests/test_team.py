@@ -135,7 +135,7 @@ def described(name: str) -> Experiment:
     return validated(Experiment, table, name)
 
 
-def follow_several(experiment: Experiment, team: Team) -> None:
+def follow_several(team: Team) -> None:
     """What a process other than the first does in the test below."""
     for name in SEVERAL:
         session.follow(described(name), team)
@@ -170,7 +170,7 @@ def exchanges(team: Team) -> None:
 
 def test_three_processes_come_to_what_one_comes_to(tmp_path: Path) -> None:
     """With every method, in one team, since it is the start that takes long."""
-    with joined(described("random").executed({"workers": 3}), follow_several) as team:
+    with joined(described("random").executed({"workers": 3}).execution, follow_several) as team:
         assert (team.rank, team.size) == (0, 3)
         for name in SEVERAL:
             experiment = described(name)

@@ -19,7 +19,7 @@ from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import options
 from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.training.assembly import assemble
-from fedmux.training.round import view_of
+from fedmux.training.driver import view_of
 from fedmux.training.setting import Setting
 
 

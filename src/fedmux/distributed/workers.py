@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
@@ -29,38 +29,45 @@ from fedmux.importing import current_directory_importable, first_line
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-    from fedmux.experiment import Experiment
-
 WORD = "fedmux-failure"  # key under which a failing process says why
 PATIENCE = datetime.timedelta(hours=3)  # for a slow one; a dead one is missed at once
 GUARD = '; a Python script that starts workers needs `if __name__ == "__main__":` around its work'
-Follow = Callable[["Experiment", Team], None]
+Follow = Callable[[Team], None]  # what the other processes do
+
+
+class Wanted(Protocol):
+    """What a run asks for; an experiment's [execution] has it."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def workers(self) -> int | Literal["auto"]: ...
 
 
 @contextmanager
-def joined(experiment: "Experiment | None", follow: Follow) -> Iterator[Team]:
+def joined(wanted: Wanted | None, follow: Follow) -> Iterator[Team]:
     """The team that an experiment asks for. Processes started here run `follow`."""
     if from_environment():
         with _from_environment() as team:
             yield team
         return
-    assert experiment is not None, "only torchrun's processes can wait to be told"
-    find_device(experiment.execution.device)  # refused before anything is made or started
-    size = count(experiment)
+    assert wanted is not None, "only torchrun's processes can wait to be told"
+    find_device(wanted.device)  # refused before anything is made or started
+    size = count(wanted)
     if size == 1:
         yield ALONE
         return
-    with _started(size, experiment, follow) as team:
+    with _started(size, wanted.device, follow) as team:
         yield team
 
 
-def count(experiment: "Experiment") -> int:
+def count(wanted: Wanted) -> int:
     """Processes on this machine: as many as asked for, or one a core, or one a GPU."""
-    settings = experiment.execution
-    if settings.workers != "auto":
-        return settings.workers
-    if find_device(settings.device).type == "cuda":
-        return torch.cuda.device_count() if ":" not in settings.device else 1
+    if wanted.workers != "auto":
+        return wanted.workers
+    if find_device(wanted.device).type == "cuda":
+        return torch.cuda.device_count() if ":" not in wanted.device else 1
     return cores()
 
 
@@ -70,16 +77,16 @@ def cores() -> int:
 
 
 @contextmanager
-def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Team]:
+def _started(size: int, name: str, follow: Follow) -> Iterator[Team]:
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
 
-    device = find_device(experiment.execution.device)
+    device = find_device(name)
     with tempfile.TemporaryDirectory(prefix="fedmux-") as folder:
         place = Path(folder) / "team"
         spawn = multiprocessing.get_context("spawn")
         crew = [
-            spawn.Process(target=_work, args=(rank, size, place, experiment, follow), daemon=True)
+            spawn.Process(target=_work, args=(rank, size, place, name, follow), daemon=True)
             for rank in range(1, size)
         ]
         store = FileStore(str(place), size)
@@ -100,7 +107,7 @@ def _started(size: int, experiment: "Experiment", follow: Follow) -> Iterator[Te
         try:
             _start(crew)
             _wait_until_ready(store, crew, reason)
-            join(store, 0, size, device, shared=":" in experiment.execution.device)
+            join(store, 0, size, device, shared=":" in name)
             yield Processes(reason)
             patience = 5.0
         finally:
@@ -159,7 +166,7 @@ def _backend(device: torch.device, here: int) -> str:
     return "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
 
 
-def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: Follow) -> None:
+def _work(rank: int, size: int, place: Path, name: str, follow: Follow) -> None:
     """The life of a process started here."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
@@ -170,12 +177,12 @@ def _work(rank: int, size: int, place: Path, experiment: "Experiment", follow: F
     code = 0
     try:
         with _leaving_word(store):
-            device = find_device(experiment.execution.device, rank)
+            device = find_device(name, rank)
             if device.type == "cuda":
                 torch.cuda.set_device(device)
             store.set(f"ready-{rank}", "yes")
-            join(store, rank, size, device, shared=":" in experiment.execution.device)
-            follow(experiment, Processes(lambda: ""))
+            join(store, rank, size, device, shared=":" in name)
+            follow(Processes(lambda: ""))
             dist.destroy_process_group()
     except SystemExit as ended:
         code = int(ended.code or 0)

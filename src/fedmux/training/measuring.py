@@ -8,8 +8,8 @@ from fedmux.experiment import Experiment
 from fedmux.fleet import TRAINED_SIGNALS, Fleet
 from fedmux.population import Bools, Floats, Population
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
+from fedmux.training.driver import Played
 from fedmux.training.guarding import Guard, medians
-from fedmux.training.round import Played
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
 from fedmux.training.stopwatch import Stopwatch

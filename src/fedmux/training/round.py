@@ -1,26 +1,22 @@
-"""One round, the same for every method and every fleet: everybody who is drawn is waited for.
-
-This is the synchronous driver. Another one, which does not wait, would stand beside it: it takes a State
-forward by one round and says what was `Played`.
-"""
+"""One round, the same for every method and every fleet: the server waits for every client it draws."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from fedmux.allocation import Assignment, RoundState, Signals
-from fedmux.allocation.plan import Budget, Plan, check, over_selection
+from fedmux.allocation.plan import Plan, check, over_selection
 from fedmux.distributed.memory import patiently
 from fedmux.distributed.team import Team
 from fedmux.experiment import Experiment
 from fedmux.fleet import Fleet
-from fedmux.population import Bools, Floats, Population
+from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
-from fedmux.tasks.task import Task
 from fedmux.training.deliveries import Deliveries
+from fedmux.training.driver import Played, view_of
 from fedmux.training.guarding import Guard
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
@@ -30,17 +26,9 @@ from fedmux.training.telling import note_idle
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Played:
-    """What happened in a round, for those who measure and judge it."""
-
-    view: RoundState  # what allocator and aggregator saw
-    plan: Plan
-    reported: Bools  # N x S: pairs that sent a signal
-    deliveries: Deliveries
-
-
 class Synchronous:
+    """The driver of synchronous rounds."""
+
     def __init__(
         self,
         experiment: Experiment,
@@ -158,21 +146,3 @@ class Synchronous:
     def retried(self, work: Callable[[], T]) -> T:
         """Again where a GPU has no memory left; with several processes not, since all would have to agree."""
         return work() if self.team.size > 1 else patiently(work, self.fleet.release)
-
-
-def view_of(
-    experiment: Experiment, tasks: list[Task], people: Population, budget: Budget, round: int
-) -> RoundState:
-    """What an allocator may look at in a round, without signals."""
-    return RoundState(
-        round=round,
-        rounds=experiment.rounds,
-        seed=experiment.seed,
-        population=people,
-        budget=budget,
-        learning_rates=np.array([task.learning_rate(round) for task in tasks]),
-        costs=np.array([settings.cost for settings in experiment.tasks]),
-        momenta=np.array([task.local.momentum for task in tasks]),
-        names=tuple(task.name for task in tasks),
-        units=np.array([settings.units for settings in experiment.tasks]),
-    )

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def run(
 
     Under torchrun every process calls this; the first one returns, the others end here.
     """
-    with joined(experiment, follow) as team:
+    with joined(experiment.execution, partial(follow, experiment)) as team:
         if from_environment():
             what = {k: v for k, v in experiment.table().items() if k not in ("execution", "output")}
             table = json.dumps(what, sort_keys=True).encode()
@@ -74,7 +75,7 @@ def resume(
     known = to_resume(Path(folder), experiment, execution or {})
     if known is None:
         return Run(folder)
-    with joined(known, follow) as team:
+    with joined(known.execution, partial(follow, known)) as team:
         return _go_on(known, Path(folder), observers, notice, team)
 
 
@@ -120,7 +121,7 @@ def _resume_together(
     notice: Callable[[str], None],
 ) -> Run:
     """Under torchrun: the folder need only be on the first machine, which tells the others what to do."""
-    with joined(None, follow) as team:
+    with joined(None, lambda team: None) as team:
         if team.rank:
             _, told = team.share({}, {})
             if told:  # nothing to do otherwise

@@ -27,6 +27,7 @@ from fedmux.runs.rounds import Round
 from fedmux.runs.writing import RunFolder
 from fedmux.training.checkpoints import Checkpoints
 from fedmux.training.divergence import Watch
+from fedmux.training.driver import Driver
 from fedmux.training.guarding import Guard
 from fedmux.training.measuring import Meter
 from fedmux.training.round import Synchronous
@@ -68,7 +69,8 @@ class Training:
         self.guard = Guard(experiment.stop, self.fleet.tasks, self.fleet.journal)
         self.checkpoints = Checkpoints(record, experiment.output, self.fleet.tasks, team)
         parts = (experiment, setting, self.fleet, team, self.guard, self.stopwatch)
-        self.driver, self.meter = Synchronous(*parts), Meter(*parts)
+        self.driver: Driver = Synchronous(*parts)
+        self.meter = Meter(*parts)
         self.reached = False  # the target accuracy
         if record:
             setting.save(record.path / POPULATION)

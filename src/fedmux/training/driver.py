@@ -1,0 +1,51 @@
+"""What moves a run on: a driver takes its state one round further and returns what was played.
+
+`round` has the synchronous driver. Another one stands beside it in a file of its own; `training` chooses.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedmux.allocation import RoundState
+from fedmux.allocation.plan import Budget, Plan
+from fedmux.experiment import Experiment
+from fedmux.population import Bools, Population
+from fedmux.tasks.task import Task
+from fedmux.training.deliveries import Deliveries
+from fedmux.training.state import State
+
+
+@dataclass(frozen=True)
+class Played:
+    """What happened in a round, for those who measure and judge it."""
+
+    view: RoundState  # what allocator and aggregator saw
+    plan: Plan
+    reported: Bools  # N x S: pairs that sent a signal
+    deliveries: Deliveries
+
+
+class Driver(Protocol):
+    def play(self, state: State) -> Played:
+        """One round; `state` is then that after it."""
+        ...
+
+
+def view_of(
+    experiment: Experiment, tasks: list[Task], people: Population, budget: Budget, round: int
+) -> RoundState:
+    """What an allocator may look at in a round, without signals."""
+    return RoundState(
+        round=round,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        population=people,
+        budget=budget,
+        learning_rates=np.array([task.learning_rate(round) for task in tasks]),
+        costs=np.array([settings.cost for settings in experiment.tasks]),
+        momenta=np.array([task.local.momentum for task in tasks]),
+        names=tuple(task.name for task in tasks),
+        units=np.array([settings.units for settings in experiment.tasks]),
+    )
