@@ -6,7 +6,6 @@ import numpy as np
 from pydantic import Field
 
 import fedmux
-from fedmux.allocation.random import spread, uniform_choice
 
 
 class LossFirstAllocator(fedmux.Allocator):
@@ -19,9 +18,9 @@ class LossFirstAllocator(fedmux.Allocator):
         available = state.population.available  # N x S
         losses = np.where(available, np.abs(state.signals.losses), 0)
         total = losses.sum(1, keepdims=True)
-        fair = uniform_choice(available)
+        fair = fedmux.uniform_choice(available)
         by_loss = np.divide(losses, total, out=fair.copy(), where=total > 0)
-        return spread(state, (1 - self.uniform) * by_loss + self.uniform * fair, "processors")
+        return fedmux.spread(state, (1 - self.uniform) * by_loss + self.uniform * fair, "processors")
 
 
 class LossFirst(fedmux.Method):

@@ -18,7 +18,8 @@ from fedmux.errors import Interrupted
 from fedmux.population import Population
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
-from fedmux.training.training import Training
+from fedmux.training.round import Synchronous
+from fedmux.training.state import State
 
 pytest_plugins = ["small_presets"]
 torch.set_num_threads(1)
@@ -123,14 +124,14 @@ def table(**changes: Any) -> dict[str, Any]:
 @contextmanager
 def interrupted_after(rounds: int) -> Iterator[None]:
     """A run that is trained inside is interrupted when so many rounds are done."""
-    original = Training._round
+    original = Synchronous.play
 
-    def stops(self: Training) -> Any:
-        if self.rounds == rounds:
+    def stops(self: Synchronous, state: State) -> Any:
+        if state.round == rounds:
             raise Interrupted("here")
-        return original(self)
+        return original(self, state)
 
-    with mock.patch.object(Training, "_round", stops), pytest.raises(Interrupted):
+    with mock.patch.object(Synchronous, "play", stops), pytest.raises(Interrupted):
         yield
 
 

@@ -14,7 +14,7 @@ from fedmux.data.sets.fashion_mnist_sample import SAMPLE
 from fedmux.experiment import Experiment
 from fedmux.reproduce.preset import find
 from fedmux.reproduce.reproduction import Choice, Reproduction
-from fedmux.training import setting as assembly
+from fedmux.training import assembly
 
 FEWER = {
     "table1-3tasks": ["population.clients=16"],

@@ -8,7 +8,7 @@ import torch
 
 from conftest import files, interrupted_after, population, round_state, table
 from fedmux.aggregation import Aggregator, Updates
-from fedmux.aggregation.aggregator import Place
+from fedmux.aggregation.aggregator import Workspace
 from fedmux.allocation import Assignment, Fixed, Probabilities
 from fedmux.allocation.plan import check
 from fedmux.experiment import Experiment
@@ -67,7 +67,7 @@ def claims_unbiased(method: Method) -> bool:
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Aggregator, "place", Place(tmp_path / "scratch"))
+    monkeypatch.setattr(Aggregator, "workspace", Workspace(tmp_path / "scratch"))
 
 
 def step(aggregator: Aggregator, state, assignment: Assignment, models: list[Model], updates: np.ndarray):

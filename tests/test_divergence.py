@@ -16,8 +16,8 @@ from fedmux.model import Model
 from fedmux.report.charts import spec, task_accuracy
 from fedmux.report.page import report
 from fedmux.runs.history import History
+from fedmux.training.assembly import assemble
 from fedmux.training.divergence import EXPLODED, LASTING, MOST_REFUSED, TOO_LARGE, Watch
-from fedmux.training.setting import assemble
 from fedmux.training.training import Training
 from fedmux.ui import views
 from stepping import zero_models
@@ -223,7 +223,7 @@ def test_a_task_that_starts_from_a_good_model_may_get_worse_without_being_taken_
     """Its loss is measured against that of a model of zeros, too: log 10 of ten classes."""
     first = Training(made("full", 0.1), assemble(made("full", 0.1)), None, ())
     first.start(lambda line: None)
-    assert first.watch.naive == pytest.approx(np.log(10), rel=1e-5)
+    assert first.state.watch.naive == pytest.approx(np.log(10), rel=1e-5)
     watch = Watch(zero_models(1, 2))
     watch.naive[:] = np.log(10)
     watch.exploded(np.array([0.0034]), 0)

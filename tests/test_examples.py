@@ -8,7 +8,7 @@ import pytest
 
 import fedmux
 from fedmux.experiment import Experiment
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -17,7 +17,8 @@ from fedmux.distributed.team import Team
 from fedmux.errors import FedmuxError
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.local import TightLoop, reference_update
-from fedmux.fleet.simulated import SimulatedFleet, client_means
+from fedmux.fleet.scoring import client_means
+from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.fleet.stacked import Stacked
 from fedmux.model import Layout, Model
 from fedmux.tasks import build
@@ -305,8 +306,10 @@ def test_the_losses_of_a_round_come_from_the_scores_of_the_last_one(monkeypatch)
     fleet = SimulatedFleet([image_task("mlp")], seed=0)
     model, asked = fleet.tasks[0].layout.read(), np.array([[True], [True], [False], [True], [True]])
     passes = []
-    inner = fleet._forward
-    monkeypatch.setattr(fleet, "_forward", lambda *given: (passes.append(len(given[2])), inner(*given))[1])
+    inner = fleet.scorer._forward
+    monkeypatch.setattr(
+        fleet.scorer, "_forward", lambda *given: (passes.append(len(given[2])), inner(*given))[1]
+    )
     accuracies = fleet.client_scores([model], asked).accuracy
     fewer = asked & (np.arange(5) != 4)[:, None]
     losses = fleet.signals([model], {"loss"}, 0, fewer, None).losses

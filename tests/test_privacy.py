@@ -11,7 +11,7 @@ from scipy.stats import norm
 import fedmux
 from conftest import files, table
 from fedmux.privacy import Privacy
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 
 
 def test_clipped_updates_keep_their_direction_and_short_ones_their_length() -> None:

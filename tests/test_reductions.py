@@ -10,7 +10,7 @@ from fedmux.experiment.mistakes import validated
 from fedmux.fleet import simulated
 from fedmux.methods import find
 from fedmux.population import Population
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 from quadratics import Quadratics
 
 

@@ -10,13 +10,14 @@ import torch
 
 import fedmux
 from conftest import population, round_state, table
-from fedmux.aggregation.aggregator import Aggregator, Place, Updates
+from fedmux.aggregation.aggregator import Aggregator, Updates, Workspace
 from fedmux.aggregation.store import ClientStore
 from fedmux.distributed import memory
 from fedmux.distributed.memory import in_parts, patiently
 from fedmux.errors import FedmuxError
-from fedmux.fleet import simulated
-from fedmux.fleet.simulated import SimulatedFleet, forward
+from fedmux.fleet import scoring, simulated
+from fedmux.fleet.scoring import forward
+from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
 from stepping import zero_models
 from test_fleet import image_task
@@ -103,7 +104,7 @@ def test_aggregation_in_parts_comes_to_the_same(method, where, monkeypatch):
 
     def rounds() -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
         aggregator, models = find(method)().aggregator(), zero_models(2, 5)
-        aggregator.place = Place()
+        aggregator.workspace = Workspace()
         for number, updates in enumerate(sent):
             state = round_state(people, round=number, jobs=9)
             assignment = allocator.plan(state).draw(state.rng())
@@ -156,11 +157,11 @@ def test_signals_and_scores_in_parts_come_to_the_same(monkeypatch):
         ]
 
     wanted = told()
-    compared, layout = simulated.compared, simulated.client_means
+    compared, layout = simulated.compared, scoring.client_means
     monkeypatch.setattr(
         simulated, "compared", lambda u, *rest: (Scarce(1).ask(len(u)), compared(u, *rest))[1]
     )
-    monkeypatch.setattr(simulated, "client_means", lambda v, o: (Scarce(2).ask(len(o) - 1), layout(v, o))[1])
+    monkeypatch.setattr(scoring, "client_means", lambda v, o: (Scarce(2).ask(len(o) - 1), layout(v, o))[1])
     for found, other in zip(told(), wanted):
         assert found == pytest.approx(other, rel=1e-6, nan_ok=True)
 

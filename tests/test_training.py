@@ -13,8 +13,8 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.fleet.local import reference_update
 from fedmux.runs.writing import Checkpoint, RunFolder
-from fedmux.training.setting import assemble
-from fedmux.training.summary import across_tasks, client_distribution
+from fedmux.training.assembly import assemble
+from fedmux.training.measuring import across_tasks, over_clients
 
 
 def make(**changes) -> Experiment:
@@ -187,6 +187,6 @@ def test_figures_over_tasks_and_clients():
     assert (over["mean"], over["minimum"]) == (pytest.approx(0.6), 0.5)
     assert over["variance"] == pytest.approx(0.01)
     assert over["cosine"] == pytest.approx(1.2 / (np.sqrt(2) * np.hypot(0.5, 0.7)))
-    spread = client_distribution(np.array([0.0, np.nan, 1.0, 0.5]))
+    spread = over_clients(np.array([0.0, np.nan, 1.0, 0.5]))
     assert (spread["minimum"], spread["median"], spread["maximum"]) == (0, 0.5, 1)
-    assert client_distribution(np.array([np.nan])) == {}
+    assert over_clients(np.array([np.nan])) == {}

@@ -4,7 +4,8 @@
     run = fedmux.run(experiment)
     print(run.summary["accuracy"])
 
-Names load when first used, so that importing fedmux is quick.
+What is listed here is public: it is documented and changes with notice. Everything else can be imported, but
+may move. Names load when first used, so that importing fedmux is quick.
 """
 
 import importlib
@@ -14,14 +15,17 @@ if TYPE_CHECKING:
     from fedmux.aggregation import Aggregator, Average, LocalRule, Unbiased, Updates
     from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
     from fedmux.allocation.optimal import optimal_probabilities
+    from fedmux.allocation.random import spread, uniform_choice
     from fedmux.data import Dataset
     from fedmux.errors import FedmuxError
     from fedmux.experiment import Experiment
     from fedmux.methods import Method, register
     from fedmux.population import Population
+    from fedmux.randomness import Stream
     from fedmux.runs import trackers
     from fedmux.runs.frames import Frames, load
     from fedmux.runs.reading import Run
+    from fedmux.runs.rounds import Round
     from fedmux.training.running import resume, run
 
 _HOME = {
@@ -38,6 +42,8 @@ _HOME = {
     "RoundState": "allocation",
     "Signals": "allocation",
     "optimal_probabilities": "allocation",
+    "spread": "allocation",
+    "uniform_choice": "allocation",
     "Dataset": "data",
     "FedmuxError": "errors",
     "Experiment": "experiment",
@@ -46,6 +52,8 @@ _HOME = {
     "Method": "methods",
     "register": "methods",
     "Population": "population",
+    "Stream": "randomness",
+    "Round": "runs.rounds",
     "Run": "runs.reading",
     "resume": "training.running",
     "run": "training.running",
@@ -66,9 +74,11 @@ __all__ = [
     "Plan",
     "Population",
     "Probabilities",
+    "Round",
     "RoundState",
     "Run",
     "Signals",
+    "Stream",
     "Unbiased",
     "Updates",
     "load",
@@ -76,7 +86,9 @@ __all__ = [
     "register",
     "resume",
     "run",
+    "spread",
     "trackers",
+    "uniform_choice",
 ]
 
 

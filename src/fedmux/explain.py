@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedmux.allocation import Fixed, Probabilities, RoundState, Signals
-from fedmux.allocation.variance_reduced import VarianceReduced, mixed
+from fedmux.aggregation import Aggregator
+from fedmux.allocation import Fixed, Plan, Probabilities, RoundState, Signals
+from fedmux.allocation.variance_reduced import mixed
 from fedmux.experiment import Experiment
+from fedmux.fleet.engine import Engine
 from fedmux.fleet.simulated import SimulatedFleet
-from fedmux.methods import Method, options
+from fedmux.methods import options
 from fedmux.population import Bools, Floats, Ints, Population
-from fedmux.training.setting import assemble
-from fedmux.training.training import engine_of
+from fedmux.training.assembly import assemble
+from fedmux.training.round import view_of
+from fedmux.training.setting import Setting
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,66 +86,57 @@ def explain(experiment: Experiment) -> Explanation:
 
 
 def _explain(experiment: Experiment) -> Explanation:
-    setting = assemble(experiment)
-    people = setting.in_round(0)
-    fleet = SimulatedFleet(setting.tasks, experiment.seed, engine_of(experiment))
-    models = [task.layout.read() for task in fleet.tasks]
     method, _ = experiment.method.fitted(experiment.metrics)
-    allocator = method.allocator()
-    # In the first round nobody has sent anything: the norm is the residual, and every projection is 0.
-    signals = fleet.signals(models, {"loss", "norm"}, 0, people.available, method.aggregator().stale)
-    if signals.silent is not None:  # not drawn, as in a run
-        people = replace(people, eligible=people.eligible & ~signals.silent)
-    assert signals.norms is not None
-    units = np.array([settings.units for settings in experiment.tasks])
-    state = RoundState(
-        round=0,
-        rounds=experiment.rounds,
-        seed=experiment.seed,
-        population=people,
-        budget=experiment.population.budget,
-        learning_rates=np.array([task.learning_rate(0) for task in setting.tasks]),
-        costs=np.array([settings.cost for settings in experiment.tasks]),
-        units=units,
-        signals=Signals(signals.losses, signals.norms, np.zeros(people.sizes.shape)),
-        accuracies=fleet.evaluate(models, "validation").accuracy,
-    )
-    plan = allocator.plan(state)
-    if isinstance(plan, Probabilities):
-        probability, processors, marginal = plan.probability, plan.processors, plan.marginal
-    else:
-        assert isinstance(plan, Fixed)
-        probability, marginal = np.zeros(people.sizes.shape), None
-        probability[plan.client, plan.task] = 1.0
-        processors = np.where(people.available.any(1), 1, 0)
+    allocator, setting = method.allocator(), assemble(experiment)
+    state = first_round(experiment, setting, method.aggregator())
+    people, norms = state.population, state.signals.norms
+    assert norms is not None and state.units is not None
+    probability, processors, marginal = expected(allocator.plan(state), people)
     # Both references spend the same budget, task costs included.
-    plain = np.ones(people.sizes.shape)
-    random = mixed(state, plain, 1.0, "independent")
-    norms = np.nan_to_num(signals.norms) / state.learning_rates
-    scores = people.shares * norms / np.maximum(people.capacity, 1)[:, None]
-    best = mixed(state, scores, 0.0, "independent").probability
-    steps = variance(people, norms, probability if marginal is None else marginal, processors)
-    mixing = allocator.options.mixing if isinstance(allocator, VarianceReduced) else 0.0
+    random = mixed(state, np.ones(people.sizes.shape), 1.0, "independent").probability
+    norms = np.nan_to_num(norms) / state.learning_rates
+    best = mixed(state, people.shares * norms / np.maximum(people.capacity, 1)[:, None], 0.0, "independent")
+    steps = variance(people, norms, marginal, processors)
     return Explanation(
         method=options(experiment.method)["name"],
         tasks=[task.name for task in setting.tasks],
         population=people,
-        scores=allocator.score(state, state.signals) if isinstance(allocator, VarianceReduced) else None,
+        scores=allocator.scores(state),
         probability=probability,
         processors=processors,
-        random=random.probability,
-        variance=steps if is_unbiased(experiment.method) else np.full(len(steps), np.inf),
-        random_variance=variance(people, norms, random.probability, people.processors),
-        least_variance=variance(people, norms, best, people.processors),
-        ceiling=1 - mixing * (1 - float((random.probability @ units).max(initial=0.0))),
-        units=units,
+        random=random,
+        variance=steps if experiment.method.unbiased else np.full(len(steps), np.inf),
+        random_variance=variance(people, norms, random, people.processors),
+        least_variance=variance(people, norms, best.probability, people.processors),
+        ceiling=1 - allocator.mixing * (1 - float((random @ state.units).max(initial=0.0))),
+        units=state.units,
     )
 
 
-def is_unbiased(method: Method) -> bool:
-    """Whether the expected step of a method, with its options, is that of full participation."""
-    claim = method.unbiased_when
-    return claim is not None and all(getattr(method, key) == value for key, value in claim.items())
+def first_round(experiment: Experiment, setting: Setting, aggregator: Aggregator) -> RoundState:
+    """What the allocator sees in round 0, with every signal there is."""
+    people = setting.in_round(0)
+    fleet = SimulatedFleet(setting.tasks, experiment.seed, Engine.asked_for(experiment.execution))
+    models = [task.layout.read() for task in fleet.tasks]
+    # In the first round nobody has sent anything: the norm is the residual, and every projection is 0.
+    signals = fleet.signals(models, {"loss", "norm"}, 0, people.available, aggregator.stale)
+    if signals.silent is not None:  # not drawn, as in a run
+        people = replace(people, eligible=people.eligible & ~signals.silent)
+    return replace(
+        view_of(experiment, setting.tasks, people, experiment.population.budget, 0),
+        signals=Signals(signals.losses, signals.norms, np.zeros(people.sizes.shape)),
+        accuracies=fleet.evaluate(models, "validation").accuracy,
+    )
+
+
+def expected(plan: Plan, people: Population) -> tuple[Floats, Ints, Floats]:
+    """Probabilities of a plan (N x S), how often a client draws (N), what weights divide by (N x S)."""
+    if isinstance(plan, Probabilities):
+        return plan.probability, plan.processors, plan.probability if plan.marginal is None else plan.marginal
+    assert isinstance(plan, Fixed)
+    probability = np.zeros(people.sizes.shape)
+    probability[plan.client, plan.task] = 1.0
+    return probability, np.where(people.available.any(1), 1, 0), probability
 
 
 def variance(people: Population, norms: Floats, probability: Floats, processors: Ints) -> Floats:

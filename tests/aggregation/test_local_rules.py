@@ -17,7 +17,8 @@ from fedmux.aggregation.store import ClientStore
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.fleet import simulated
-from fedmux.fleet.local import TightLoop, batches, reference_update
+from fedmux.fleet.batches import batches
+from fedmux.fleet.local import TightLoop, reference_update
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
 from fedmux.model import Model

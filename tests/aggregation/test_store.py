@@ -6,7 +6,7 @@ import torch
 
 from conftest import population, round_state
 from fedmux.aggregation import store
-from fedmux.aggregation.aggregator import Place
+from fedmux.aggregation.aggregator import Workspace
 from fedmux.aggregation.store import ClientStore
 from fedmux.population import Population
 from stepping import zero_models
@@ -17,7 +17,7 @@ PRECISION = [("float32", 2**-24), ("bfloat16", 2**-8)]  # largest relative round
 
 def begun(people: Population, precision="float32", storage="memory", folder=None) -> ClientStore:
     kept = ClientStore(precision, storage)
-    kept.place = Place(folder)
+    kept.workspace = Workspace(folder)
     kept.begin(round_state(people), zero_models(people.tasks, SIZE))
     return kept
 
@@ -66,7 +66,7 @@ def busy(kept: ClientStore, rounds: int, seed: int = 0) -> Population:
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_the_running_sum_is_that_of_what_is_stored_after_many_rounds_of_change(precision, storage, tmp_path):
     kept = ClientStore(precision, storage)
-    kept.place = Place(tmp_path / "scratch")
+    kept.workspace = Workspace(tmp_path / "scratch")
     people = busy(kept, 200)
     for task in range(2):
         wanted = recomputed(kept, people, task)
@@ -81,7 +81,7 @@ def test_the_running_sum_is_that_of_what_is_stored_after_many_rounds_of_change(p
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_memory_and_disk_hold_the_same(precision, tmp_path):
     stores = [ClientStore(precision, storage) for storage in ("memory", "disk")]
-    stores[1].place = Place(tmp_path / "scratch")
+    stores[1].workspace = Workspace(tmp_path / "scratch")
     for kept in stores:
         people = busy(kept, 60)
     everybody = np.arange(people.clients)
@@ -169,7 +169,7 @@ def test_an_enormous_vector_leaves_nothing_behind_in_the_sum_once_it_is_replaced
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_a_restored_store_goes_on_like_the_one_it_was_taken_from(precision, storage, tmp_path):
     kept, copy = (ClientStore(precision, storage) for _ in range(2))
-    kept.place, copy.place = Place(tmp_path / "a"), Place(tmp_path / "b")
+    kept.workspace, copy.workspace = Workspace(tmp_path / "a"), Workspace(tmp_path / "b")
     assert kept.state()["row"].shape == (0, 0)
     people = busy(kept, 30)
     copy.restore({name: value.clone() for name, value in kept.state().items()})
@@ -199,7 +199,7 @@ def test_restoring_nothing_is_a_fresh_store():
 def test_rows_go_to_the_host_when_the_device_is_full_and_come_back_when_it_is_not(monkeypatch):
     people = population(12, 1, 0)
     kept, models = ClientStore("float32", "memory"), zero_models(1, SIZE)
-    kept.place = Place(device=torch.device("cuda", 0))
+    kept.workspace = Workspace(device=torch.device("cuda", 0))
     found = []
     for free in (0, 2**30):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**30))

@@ -19,8 +19,8 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
-from fedmux.training.setting import assemble
-from fedmux.training.summary import across_tasks
+from fedmux.training.assembly import assemble
+from fedmux.training.measuring import across_tasks
 from stepping import NOBODY, jobs, step, zero_models
 
 errors_of_tasks = st.lists(st.floats(0, 1), min_size=1, max_size=6).map(np.array)

@@ -11,7 +11,7 @@ from fedmux.allocation.fair_variance import FairVarianceAllocator
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.population import Population
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 
 SLACK = targets.SLACK
 

@@ -13,7 +13,7 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
 from fedmux.population import Population
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 from stepping import assert_mean, full_step, steps_of, variance
 
 PLAIN = ScoreOptions(floor=0.0, mixing=0.0)

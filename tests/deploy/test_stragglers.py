@@ -9,7 +9,7 @@ from deployment import WATCHED, app, config, connected, experiment, run_log, wai
 
 import fedmux
 from fedmux.flower.federation import Federation
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 
 
 def test_the_first_to_answer_count_and_a_straggler_is_left_in_peace(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fedmux.methods import registry
 from fedmux.randomness import Stream, generator
 from fedmux.recruitment import max_min_fair
 from fedmux.recruitment.bids import Linear, Normal, Uniform, read_bids
-from fedmux.training.setting import assemble
+from fedmux.training.assembly import assemble
 
 UNIFORM = {"kind": "uniform"}
 

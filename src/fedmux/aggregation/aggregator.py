@@ -7,7 +7,7 @@ overrides `take`, `finish`, `state` and `restore`.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class LocalRule:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Workspace:
     """Where an aggregator works, and for whom."""
 
     scratch: Path | None = None  # a folder for large state
@@ -76,12 +76,16 @@ class Weighed(NamedTuple):
 class Aggregator:
     """A weighted sum of the updates: w_s <- w_s - sum_i c_is G_is.
 
-    With several processes each adds the updates of its own jobs; `exchange` then adds up over the team.
+    With several processes each adds the updates of its own jobs, so whatever is added up in a round is only a
+    part of it in each. `summed` names the attributes of a class that are such parts, arrays or lists of
+    arrays; before `finish` they are added up over the processes.
     """
+
+    summed: ClassVar[tuple[str, ...]] = ("total", "sums", "_buffer_total", "_buffer_sums")
 
     local_rule: LocalRule | None = None
     remembers = False  # whether it keeps state for each client
-    place = Place()
+    workspace = Workspace()
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
         """Follow the population, before signals and draw."""
@@ -102,7 +106,7 @@ class Aggregator:
 
     def add(self, updates: Updates) -> None:
         """Take some updates; in parts, where the device has no room for all that this takes."""
-        in_parts(len(updates.rows), lambda rows: self.take(updates.part(rows)), self.place.release)
+        in_parts(len(updates.rows), lambda rows: self.take(updates.part(rows)), self.workspace.release)
 
     def take(self, updates: Updates) -> None:
         """Add a part of the updates. What needs memory comes first: a part that found none comes again."""
@@ -122,9 +126,18 @@ class Aggregator:
         self._buffer_total[part.task] += part.buffer_weight
         self._buffer_sums[part.task] += part.buffers
 
-    def exchange(self) -> None:
-        """Add up over the team what its processes have added, before `finish`."""
-        self.place.team.sum(self.total, self._buffer_total, *self.sums, *self._buffer_sums)
+    def parts(self) -> list[Tensor | np.ndarray]:
+        """What each process has only its part of: every array that a class of this aggregator declares."""
+        names = dict.fromkeys(name for kind in type(self).__mro__ for name in vars(kind).get("summed", ()))
+        parts: list[Tensor | np.ndarray] = []
+        for name in names:
+            value = getattr(self, name)
+            for part in value if isinstance(value, list) else [value]:
+                if not isinstance(part, Tensor | np.ndarray):
+                    kind = f"{type(self).__name__}.summed names {name}, which is a {type(part).__name__}"
+                    raise TypeError(f"{kind}; it must be an array or a list of arrays")
+                parts.append(part)
+        return parts
 
     def finish(self, models: list[Model]) -> list[Model]:
         return [

@@ -21,7 +21,7 @@ class Mifa(Remembering):
     def step_sizes(self) -> Floats:
         """Every client seen is applied with its share."""
         counted = self.store.counted.sum(0)
-        self.place.team.sum(counted)
+        self.workspace.team.sum(counted)
         return counted / np.maximum(self.store.total, 1.0)
 
     def step(self, task: int) -> Tensor:

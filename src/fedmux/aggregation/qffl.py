@@ -22,7 +22,7 @@ class QFair(Aggregator):
         self.inner, self.q = inner, q
 
     def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
-        self.inner.place = self.place
+        self.inner.workspace = self.workspace
         self.inner.begin(state, assignment, models)
         self.weights = self.inner.weights
         losses = state.signals.losses
@@ -39,9 +39,8 @@ class QFair(Aggregator):
         self._sum[updates.task] += weights @ self._losses[updates.rows]
         self._total[updates.task] += weights.sum()
 
-    def exchange(self) -> None:
-        self.inner.exchange()
-        self.place.team.sum(self._sum, self._total)
+    def parts(self) -> list[Tensor | np.ndarray]:
+        return [*self.inner.parts(), self._sum, self._total]
 
     def factor(self, task: int) -> float:
         """phi."""

@@ -33,7 +33,7 @@ class Remembering(Unbiased):
         self.store = store
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
-        self.store.place = self.place
+        self.store.workspace = self.workspace
         self.sizes = state.population.sizes
         self.store.begin(state, models)
 
@@ -55,7 +55,7 @@ class Remembering(Unbiased):
         return self.store.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.store.place = self.place
+        self.store.workspace = self.workspace
         self.store.restore(state)
 
 
@@ -66,6 +66,8 @@ class Stale(Remembering):
     clients, weighted counts / (B p), and averaged over rounds; what a round learns is used from the next one
     on, since using it at once would bias the step.
     """
+
+    summed = ("_fresh",)
 
     def __init__(self, store: ClientStore, beta: float | Literal["estimated"] = 1.0) -> None:
         super().__init__(store)
@@ -111,10 +113,6 @@ class Stale(Remembering):
         self.remember(updates, before.float())
         self.count(fresh)
         self._fresh[:, updates.task] += learned
-
-    def exchange(self) -> None:
-        super().exchange()
-        self.place.team.sum(self._fresh)
 
     def step(self, task: int) -> Tensor:
         return self.past[task] + super().step(task)

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmux.aggregation.aggregator import Place
+from fedmux.aggregation.aggregator import Workspace
 from fedmux.allocation import RoundState
 from fedmux.distributed.memory import in_parts
 from fedmux.model import Model
 from fedmux.population import Ints
 
-Precision = Literal["float32", "bfloat16"]
+Format = Literal["float32", "bfloat16"]
 Storage = Literal["memory", "disk"]
 
 DEVICE_SHARE = 0.4  # of a device's free memory that one growth of the rows may take
@@ -33,10 +33,10 @@ SHRUNK = 1e-6  # a sum that has fallen this far below its peak is recomputed: th
 
 
 class ClientStore:
-    def __init__(self, precision: Precision, storage: Storage) -> None:
+    def __init__(self, precision: Format, storage: Storage) -> None:
         self.dtype = torch.float32 if precision == "float32" else torch.bfloat16
         self.storage = storage
-        self.place = Place()
+        self.workspace = Workspace()
         self.row = np.zeros((0, 0), np.int64)  # N x S: row of each pair, -1 if never seen
         self.counted = np.zeros((0, 0))  # N x S: the n_is with which a pair stands in the sum
         self.rows: list[Tensor] = []  # for each task: room x P
@@ -49,7 +49,7 @@ class ClientStore:
         """Follow the population: pairs count with their present n, and only while they are available."""
         people = state.population
         self._fit(people.sizes.shape, models)
-        if self.storage == "memory" and self.place.device.type == "cuda":
+        if self.storage == "memory" and self.workspace.device.type == "cuda":
             self._come_back()
         wanted = np.where(people.available & (self.row >= 0), people.sizes, 0).astype(np.float64)
         self.total = np.where(people.available, people.sizes, 0).sum(0).astype(np.float64)
@@ -57,7 +57,7 @@ class ClientStore:
             self._count(task, wanted[:, task] - self.counted[:, task])
             self.counted[:, task] = wanted[:, task]
         largest = torch.stack([part.abs().sum() for part in self.sums]).cpu().numpy()
-        self.place.team.sum(largest)
+        self.workspace.team.sum(largest)
         refresh = (state.round % REFRESH == REFRESH - 1) | (largest < SHRUNK * self.peaks)
         for task in np.flatnonzero(refresh).tolist():
             self.sums[task].zero_()
@@ -72,7 +72,7 @@ class ClientStore:
             part = clients[rows]
             self._add(task, weights[part], self.get(task, part))
 
-        in_parts(len(clients), add, self.place.release, most=AT_A_TIME)
+        in_parts(len(clients), add, self.workspace.release, most=AT_A_TIME)
 
     def _fit(self, shape: tuple[int, int], models: list[Model]) -> None:
         if self.row.shape != shape:
@@ -83,7 +83,7 @@ class ClientStore:
         self.peaks = np.pad(self.peaks, (0, shape[1] - len(self.peaks)))
         for task in range(len(self.rows), shape[1]):
             size = len(models[task].parameters)
-            total = torch.zeros(size, dtype=torch.float64, device=self.place.device)
+            total = torch.zeros(size, dtype=torch.float64, device=self.workspace.device)
             self.rows.append(self._room(task, 0, size))
             self.used.append(0)
             self.sums.append(total)
@@ -91,11 +91,11 @@ class ClientStore:
     def get(self, task: int, clients: Ints) -> Tensor:
         """The vectors of some clients (k x P, float32); zero for those never seen."""
         row = self.row[clients, task]
-        values = torch.zeros(len(clients), self.rows[task].shape[1], device=self.place.device)
+        values = torch.zeros(len(clients), self.rows[task].shape[1], device=self.workspace.device)
         seen = np.flatnonzero(row >= 0)
         if len(seen):
             kept = self.rows[task][torch.from_numpy(row[seen])]
-            values[torch.from_numpy(seen)] = kept.to(self.place.device, torch.float32)
+            values[torch.from_numpy(seen)] = kept.to(self.workspace.device, torch.float32)
         return values
 
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
@@ -122,20 +122,20 @@ class ClientStore:
     def mean(self, task: int) -> Tensor:
         """sum_i d_is h_is (P, float32); clients never seen count as zero."""
         total = self.sums[task].clone()
-        self.place.team.sum(total)
+        self.workspace.team.sum(total)
         return (total / max(self.total[task], 1.0)).float()
 
     def weighted(self, task: int, weights: np.ndarray) -> Tensor:
         """sum_i weights_i h_i over all clients seen (P)."""
         clients = np.flatnonzero(self.row[:, task] >= 0)
-        result = torch.zeros(self.rows[task].shape[1], device=self.place.device)
+        result = torch.zeros(self.rows[task].shape[1], device=self.workspace.device)
 
         def add(rows: slice) -> None:
             part = clients[rows]
             result.add_(torch.from_numpy(weights[part]).to(result) @ self.get(task, part))
 
-        in_parts(len(clients), add, self.place.release, most=AT_A_TIME)
-        self.place.team.sum(result)
+        in_parts(len(clients), add, self.workspace.release, most=AT_A_TIME)
+        self.workspace.team.sum(result)
         return result
 
     def _add(self, task: int, weights: np.ndarray, values: Tensor) -> None:
@@ -156,9 +156,9 @@ class ClientStore:
                 return torch.zeros(rows, size, dtype=self.dtype, device=self._device(needed))
             except torch.OutOfMemoryError:  # others were quicker
                 return torch.zeros(rows, size, dtype=self.dtype)
-        assert self.place.scratch is not None, "a store on disk needs a folder"
-        self.place.scratch.mkdir(parents=True, exist_ok=True)
-        path = self.place.scratch / f"store-{task}.bin"
+        assert self.workspace.scratch is not None, "a store on disk needs a folder"
+        self.workspace.scratch.mkdir(parents=True, exist_ok=True)
+        path = self.workspace.scratch / f"store-{task}.bin"
         with path.open("ab") as file:  # torch.from_file would extend it too, but spoils the first byte
             os.posix_fallocate(file.fileno(), 0, needed)  # a full disk is an error here, not a SIGBUS later
         return torch.from_file(str(path), shared=True, size=rows * size, dtype=self.dtype).view(rows, size)
@@ -173,7 +173,7 @@ class ClientStore:
                     return
 
     def _device(self, needed: int) -> torch.device:
-        device = self.place.device
+        device = self.workspace.device
         if device.type == "cuda" and needed > DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
             return torch.device("cpu")
         return device
@@ -181,12 +181,12 @@ class ClientStore:
     def bytes(self, task: int) -> int:
         """What the server keeps for a task in this process: rows in use and, at the first, the sum."""
         row = self.rows[task]
-        own = self.sums[task].nbytes if self.place.team.rank == 0 else 0
+        own = self.sums[task].nbytes if self.workspace.team.rank == 0 else 0
         return self.used[task] * row.shape[1] * row.element_size() + own
 
     def state(self) -> dict[str, Tensor]:
         """The whole store, at rank 0; the same for any number of processes but for the order of its rows."""
-        row, counted, team = self.row.copy(), self.counted.copy(), self.place.team
+        row, counted, team = self.row.copy(), self.counted.copy(), self.workspace.team
         used = np.zeros((team.size, len(self.used)), np.int64)
         used[team.rank] = self.used
         team.sum(used, counted)
@@ -206,7 +206,7 @@ class ClientStore:
         if "row" not in state:
             return
         row = state["row"].numpy()
-        mine = (row >= 0) & (True if self.place.owned is None else self.place.owned)
+        mine = (row >= 0) & (True if self.workspace.owned is None else self.workspace.owned)
         self.row = np.full(row.shape, -1, np.int64)
         self.counted = np.where(mine, state["counted"].numpy(), 0.0)
         self.peaks = state["peaks"].numpy().copy() if "peaks" in state else np.zeros(row.shape[1])
@@ -220,8 +220,8 @@ class ClientStore:
             self.rows.append(self._room(task, len(clients), rows.shape[1]))
             self.rows[task].copy_(rows[torch.from_numpy(row[clients, task])])
             # The drift of an old sum is part of the run; whose part it is does not matter.
-            total = state[f"sum.{task}"].to(self.place.device)
-            self.sums.append(total.clone() if self.place.team.rank == 0 else torch.zeros_like(total))
+            total = state[f"sum.{task}"].to(self.workspace.device)
+            self.sums.append(total.clone() if self.workspace.team.rank == 0 else torch.zeros_like(total))
 
 
 def _times(weights: np.ndarray, values: Tensor) -> Tensor:

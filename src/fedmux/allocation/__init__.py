@@ -4,6 +4,7 @@ from fedmux.allocation.fair import fair_shares
 from fedmux.allocation.fair_variance import fair_probabilities
 from fedmux.allocation.optimal import optimal_probabilities
 from fedmux.allocation.plan import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
+from fedmux.allocation.random import spread, uniform_choice
 from fedmux.allocation.targets import feasible_targets
 
 __all__ = [
@@ -18,4 +19,6 @@ __all__ = [
     "fair_shares",
     "feasible_targets",
     "optimal_probabilities",
+    "spread",
+    "uniform_choice",
 ]

@@ -119,6 +119,9 @@ class GroupAllocator(Allocator):
             sizes = np.bincount(self.label[self.label >= 0], minlength=len(self.centroids))
             self.label[client] = int(sizes.argmin()) if group is None else group
 
+    def groups(self) -> Ints | None:
+        return self.label if self._clustered else None
+
     def notes(self) -> dict[str, Any]:
         """The step of the cycle; at a C-step also its groups."""
         told: dict[str, Any] = {"step": self.step, "steps": len(self.models)}

@@ -135,6 +135,7 @@ class Allocator:
 
     needs: frozenset[Signal] = frozenset()
     learns = False  # whether clients that train report their signals too
+    mixing = 0.0  # share of Random in its probabilities: bounds a client's load
 
     def reporters(self, state: RoundState) -> Bools:
         """N x S: the pairs that are asked for signals before the draw."""
@@ -148,6 +149,14 @@ class Allocator:
 
     def forget(self, task: int) -> None:
         """Drop what was learned of a task: its model has diverged and was set back."""
+
+    def scores(self, state: RoundState) -> Floats | None:
+        """N x S: how much each pair that reported matters; None: this allocator does not go by scores."""
+        return None
+
+    def groups(self) -> Ints | None:
+        """N: the group of each client (-1: none) if the last plan formed groups; None if it did not."""
+        return None
 
     def notes(self) -> dict[str, Any]:
         """What the record should keep of the last plan, as JSON values."""

@@ -34,7 +34,7 @@ class VarianceReduced(Allocator):
     def __init__(self, signal: Signal, options: ScoreOptions) -> None:
         self.needs = frozenset({signal})
         self.signal, self.options = signal, options
-        self.learns = options.report_share < 1
+        self.learns, self.mixing = options.report_share < 1, options.mixing
         self.known: Floats | None = None  # N x S: remembered scores, NaN where never seen
         self.load: Floats | None = None  # S: running mean of sum_i B_i U_is
 
@@ -61,7 +61,7 @@ class VarianceReduced(Allocator):
     def _scores(self, state: RoundState) -> Floats:
         """U (N x S); with partial reports the remembered ones, the largest known for those never seen."""
         available = state.population.available
-        reported = self.score(state, state.signals)
+        reported = self.scores(state)
         if self.options.report_share >= 1:
             return np.where(available, reported, 0.0)
         self._remember(reported)
@@ -69,6 +69,9 @@ class VarianceReduced(Allocator):
         largest = np.nanmax(self.known, axis=0, initial=0.0)
         guess = np.where(np.isnan(self.known), np.where(largest > 0, largest, 1.0), self.known)
         return np.where(available, guess, 0.0)
+
+    def scores(self, state: RoundState) -> Floats:
+        return self.score(state, state.signals)
 
     def score(self, state: RoundState, signals: Signals) -> Floats:
         """U of the pairs that reported, NaN elsewhere."""

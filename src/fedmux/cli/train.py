@@ -165,7 +165,9 @@ def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None
         curves: dict[str, list[Any]] = {}
         for cell in comparison.cells:
             if comparison.finished(cell):
-                curves.setdefault(cell.label, []).append(Run(comparison.folder(cell)).metrics)
+                curves.setdefault(cell.label, []).append(
+                    [dict(entry) for entry in Run(comparison.folder(cell)).metrics]
+                )
         name = str(comparison.design.table.get("name", "comparison"))
         picture, page = comparison.path / "accuracy.png", comparison.path / "report.html"
         save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)

@@ -14,8 +14,9 @@ from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
 
+TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})  # for which clients train
 SIGNALS, TRAIN = "query.signals", "train.multi"  # phases of a round in which something is asked of clients
-Stale = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
+LastSent = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +35,12 @@ class Fleet(Protocol):
     journal: Journal  # what it notices
     keeps_updates: bool  # whether a client that trained for its signal need not train again
 
+    def release(self) -> None:
+        """Give back what memory can be had again."""
+        ...
+
     def signals(
-        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
+        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: LastSent
     ) -> Signals:
         """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself.
 

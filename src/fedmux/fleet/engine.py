@@ -1,5 +1,6 @@
 """Where and how the simulator computes: the device, the precision, and one client at a time or many."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -7,6 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedmux.distributed.devices import find_device
+from fedmux.distributed.team import ALONE, Team, from_environment
+from fedmux.experiment import Execution
 from fedmux.experiment.sections import Local, Precision
 
 
@@ -15,6 +19,12 @@ class Engine:
     device: torch.device = field(default=torch.device("cpu"))
     precision: Precision = "fp32"
     local: Local = "auto"  # auto: stacked on a GPU, the loop on a CPU, where nothing beats it
+
+    @classmethod
+    def asked_for(cls, settings: Execution, team: Team = ALONE) -> "Engine":
+        """What an experiment asks for, if it is here."""
+        local_rank = int(os.environ.get("LOCAL_RANK", 0)) if from_environment() else team.rank
+        return cls(find_device(settings.device, local_rank), settings.precision, settings.local)
 
     @property
     def stacks(self) -> bool:

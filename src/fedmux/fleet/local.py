@@ -17,11 +17,12 @@ from torch import Tensor
 from fedmux.aggregation import LocalRule
 from fedmux.distributed.memory import patiently
 from fedmux.errors import FedmuxError
+from fedmux.fleet.batches import batches
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.importing import first_line
 from fedmux.model import Layout, Model, read_buffers, write_buffers
 from fedmux.population import Ints
-from fedmux.randomness import Stream, generator, torch_seed
+from fedmux.randomness import Stream, torch_seed
 from fedmux.tasks.task import Task
 
 CHUNK_BYTES = 28 * 2**20  # updates held at a time; beyond 32 MiB malloc takes fresh pages each time
@@ -36,22 +37,9 @@ class Trainer(Protocol):
         """Every client's update w_start - w_end and its buffers afterwards, in bounded chunks."""
         ...
 
-
-def orders(task: Task, index: int, client: int, round: int, seed: int) -> Ints:
-    """Row numbers of a client's points in the order of each epoch (epochs x n); depends on nothing else."""
-    start, end = int(task.offsets[client]), int(task.offsets[client + 1])
-    rng = generator(seed, Stream.BATCHES, round=round, client=client, task=index)
-    return start + np.stack([rng.permutation(end - start) for _ in range(task.local.epochs)])
-
-
-def batches(task: Task, index: int, client: int, round: int, seed: int) -> list[Tensor]:
-    """Row numbers of each mini-batch, all epochs in turn."""
-    return [
-        rows
-        for epoch in torch.from_numpy(orders(task, index, client, round, seed))
-        for rows in epoch.split(task.local.batch_size)
-        if len(rows)
-    ]
+    def release(self) -> None:
+        """Give back what memory can be had again."""
+        ...
 
 
 class TightLoop:
@@ -90,6 +78,9 @@ class TightLoop:
                         ) from error
                 del update
             yield chunk, updates, buffers
+
+    def release(self) -> None:
+        """It holds a few chunks at most."""
 
     def _room(self, rows: int, model: Model) -> Tensor:
         """Memory for a chunk: of an earlier one, if nobody holds it any more; fresh pages take time."""

@@ -16,13 +16,14 @@ from torch import Tensor
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.distributed.memory import Release, in_parts, nothing, patiently
+from fedmux.distributed.memory import in_parts, patiently
 from fedmux.distributed.team import ALONE, Team
-from fedmux.fleet import SIGNALS, Scores, Stale
+from fedmux.fleet import SIGNALS, TRAINED_SIGNALS, LastSent, Scores
 from fedmux.fleet.division import longest_first, owned, point_cost
-from fedmux.fleet.engine import CPU, Engine, whole
+from fedmux.fleet.engine import CPU, Engine
 from fedmux.fleet.journal import Journal, not_finite
 from fedmux.fleet.local import TightLoop, Trainer
+from fedmux.fleet.scoring import Scorer
 from fedmux.fleet.stackable import obstacle
 from fedmux.fleet.stacked import Graphs, Stacked
 from fedmux.model import Model
@@ -32,14 +33,10 @@ from fedmux.tasks.task import Task
 
 KEEP_BYTES = 2**30  # updates kept from the signals for the training that follows, at most
 DEVICE_KEEP = 0.4  # on a GPU instead: this part of its free memory
-BATCH = 64  # points of a forward pass; larger batches are slower on a CPU
-DEVICE_BATCH = 2048
-GLANCE = 256  # points of the validation part that tell whether a model is sane
-TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})
 
 
-class Kept(NamedTuple):
-    """Updates that were computed for a signal."""
+class Spare(NamedTuple):
+    """Updates of one task that were made for a signal and may serve the training that follows."""
 
     clients: Ints
     parameters: Tensor
@@ -53,15 +50,6 @@ class Trained(NamedTuple):
     rows: Ints  # k: of the assignment
     parameters: Tensor  # k x P
     buffers: Tensor  # k x Q
-
-
-class ClientScores(NamedTuple):
-    """What a forward pass over the points of some clients told, and of which weights."""
-
-    weights: Tensor
-    known: Bools  # N
-    losses: Floats  # N
-    scores: Floats  # N
 
 
 class SimulatedFleet:
@@ -86,7 +74,7 @@ class SimulatedFleet:
         self.seed = seed
         self.owned = owned(tasks, team.rank, team.size)
         self.graphs: Graphs = {}
-        self._kept: dict[int, list[Kept]] = {}
+        self._spare: dict[int, list[Spare]] = {}
         self._scarce = False  # memory ran out since signals were last asked for: nothing is kept
         self.trainers: list[Trainer] = []
         for index, task in enumerate(self.tasks):
@@ -95,8 +83,7 @@ class SimulatedFleet:
         if team.size > 1 and not sticky:
             self.costs = np.array([point_cost(task) for task in self.tasks])
             team.agree("count of operations", self.costs)
-        self._seen: dict[int, ClientScores] = {}
-        self._scored: dict[str, tuple[list[Tensor], Scores]] = {}
+        self.scorer = Scorer(self.tasks, self.owned, engine, team, self.release)
 
     def _trainer(self, task: Task, index: int, seed: int) -> Trainer:
         if self.engine.stacks:
@@ -108,10 +95,10 @@ class SimulatedFleet:
         return TightLoop(task, index, seed, self.engine)
 
     def signals(
-        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
+        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: LastSent
     ) -> Signals:
         """Losses in shared batches over all clients; norms by training every asked pair."""
-        losses = self._client_values(models, asked)[0] if "loss" in needs else None
+        losses = self.scorer.client_values(models, asked)[0] if "loss" in needs else None
         if not TRAINED_SIGNALS & set(needs):
             return self._sound(asked, losses)
         mine = asked & self.owned
@@ -125,15 +112,15 @@ class SimulatedFleet:
                 if privacy:
                     updates = patiently(partial(privacy.clipped, updates), self.release)
                 if keep and not self._scarce:
-                    self._kept.setdefault(s, []).append(Kept(clients[places], updates, buffers))
+                    self._spare.setdefault(s, []).append(Spare(clients[places], updates, buffers))
 
-                def look(
+                def compare(
                     rows: slice, s: int = s, updates: Tensor = updates, who: Ints = clients[places]
                 ) -> None:
                     last = None if "norm" in needs else stale(s, who[rows]).to(updates)
                     found.append((s, who[rows], compared(updates[rows], last, "projection" in needs)))
 
-                in_parts(len(places), look, self.release)
+                in_parts(len(places), compare, self.release)
         told = np.zeros((2, *asked.shape))
         for s, clients, values in found:  # the first of these waits for the device
             told[:, clients, s] = values.cpu().numpy()
@@ -179,13 +166,13 @@ class SimulatedFleet:
     def _trained(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
     ) -> Iterator[Trained]:
-        kept, self._kept = ({} if rule else self._kept), {}
+        spare, self._spare = ({} if rule else self._spare), {}
         mine = self._mine(assignment)
         for s, (model, trainer) in enumerate(zip(models, self.trainers)):
             jobs = np.flatnonzero(mine & (assignment.task == s))
             row = np.full(len(self.tasks[s].offsets) - 1, -1)
             row[assignment.client[jobs]] = jobs
-            for have in kept.pop(s, []):
+            for have in spare.pop(s, []):
                 wanted = np.flatnonzero(row[have.clients] >= 0)
                 if len(wanted):
                     chosen = slice(None) if len(wanted) == len(have.clients) else torch.from_numpy(wanted)
@@ -242,11 +229,10 @@ class SimulatedFleet:
 
     def release(self) -> None:
         """Give back what can be had again: stacks and graphs, updates kept for the training that follows."""
-        self._kept, self._scarce = {}, True
+        self._spare, self._scarce = {}, True
         self.graphs.clear()
         for trainer in self.trainers:
-            if isinstance(trainer, Stacked):
-                trainer.release()
+            trainer.release()
 
     def _room_to_keep(self) -> float:
         if self.engine.device.type == "cuda":
@@ -254,67 +240,10 @@ class SimulatedFleet:
         return KEEP_BYTES
 
     def evaluate(self, models: list[Model], part: str) -> Scores:
-        weights = [model.parameters for model in models]
-        before = self._scored.get(part)
-        if before is None or any(a is not b for a, b in zip(before[0], weights)):
-            self._scored[part] = weights, self._evaluate(models, part)
-        return self._scored[part][1]
-
-    def _evaluate(self, models: list[Model], part: str) -> Scores:
-        sums, points = [], []
-        for task, model in zip(self.tasks, models):
-            x, y = task.test if part == "test" else task.validation
-            x, y = (x[:GLANCE], y[:GLANCE]) if part == "glance" else (x, y)
-            points.append(len(x))
-            mine = slice(*(len(x) * rank // self.team.size for rank in (self.team.rank, self.team.rank + 1)))
-            sums.append(self._forward(task, model, x[mine], y[mine]).sum(1))
-        totals = torch.stack(sums).cpu().numpy()
-        self.team.sum(totals)
-        loss, accuracy = totals.T / np.array(points)
-        return Scores(accuracy, loss)
+        return self.scorer.evaluate(models, part)
 
     def client_scores(self, models: list[Model], available: Bools) -> Scores:
-        losses, scores = self._client_values(models, available)
-        known = available & np.stack([task.sizes > 0 for task in self.tasks], axis=1)
-        return Scores(scores, np.where(known & ~np.isfinite(losses), np.inf, losses))
-
-    def _client_values(self, models: list[Model], asked: Bools) -> tuple[Floats, Floats]:
-        """Mean loss and score of each asked client over its own points; N x S each.
-
-        One pass tells both, so the scores of a round's end are the losses of the next round's beginning.
-        """
-        told: list[tuple[int, Ints, Tensor]] = []
-        fresh = [s for s, model in enumerate(models) if not self._knows(s, model, asked[:, s])]
-        for s in fresh:
-            clients = np.flatnonzero(asked[:, s] & self.owned[:, s])
-
-            def look(rows: slice, s: int = s, clients: Ints = clients) -> None:
-                x, y, offsets = self.tasks[s].points_of(clients[rows])
-                values = self._forward(self.tasks[s], models[s], x, y)
-                told.append((s, clients[rows], client_means(values, offsets)))
-
-            in_parts(len(clients), look, self.release)
-        values = np.zeros((2, *asked.shape))
-        for s, clients, means in told:  # the first of these waits for the device
-            values[:, clients, s] = means.cpu().numpy()
-        if fresh:
-            self.team.sum(values)
-        for s in fresh:
-            known = asked[:, s] & (self.tasks[s].sizes > 0)
-            losses, scores = np.where(known, values[:, :, s], np.nan)
-            self._seen[s] = ClientScores(models[s].parameters, asked[:, s].copy(), losses, scores)
-        seen_by_task = [self._seen[s] for s in range(len(models))]
-        losses = np.stack([seen.losses for seen in seen_by_task], axis=1)
-        scores = np.stack([seen.scores for seen in seen_by_task], axis=1)
-        return np.where(asked, losses, np.nan), np.where(asked, scores, np.nan)
-
-    def _knows(self, s: int, model: Model, asked: Bools) -> bool:
-        """Whether the asked clients (N) have been looked at under this very model."""
-        seen = self._seen.get(s)
-        return seen is not None and seen.weights is model.parameters and not (asked & ~seen.known).any()
-
-    def _forward(self, task: Task, model: Model, x: Tensor, y: Tensor) -> Tensor:
-        return forward(task, model, x, y, self.engine, self.release)
+        return self.scorer.client_scores(models, available)
 
 
 def _only_finite(chunk: Trained, finite: Tensor, event: torch.cuda.Event | None) -> Iterator[Trained]:
@@ -329,26 +258,6 @@ def _only_finite(chunk: Trained, finite: Tensor, event: torch.cuda.Event | None)
         yield Trained(task, rows[keep.numpy()], parameters[keep], buffers[keep])
 
 
-@torch.inference_mode()
-def forward(
-    task: Task, model: Model, x: Tensor, y: Tensor, engine: Engine = CPU, release: Release = nothing
-) -> Tensor:
-    """Loss and score of each point under a global model (2 x points, float64)."""
-    task.layout.write(model)
-    task.module.eval()
-    batch = BATCH if x.device.type == "cpu" else DEVICE_BATCH
-    parts = [torch.zeros(2, 0, dtype=torch.float64, device=x.device)]
-
-    def look(rows: slice) -> None:
-        outputs = whole(task.module(x[rows]))
-        values = task.loss(outputs, y[rows]), task.metric(outputs, y[rows])
-        parts.append(torch.stack([value.double() for value in values]))
-
-    with engine.computing():
-        in_parts(len(x), look, release, most=batch)
-    return torch.cat(parts, dim=1)
-
-
 def compared(updates: Tensor, last: Tensor | None, projects: bool) -> Tensor:
     """Norms and betas (2 x k): of the updates, or of what they are without beta times those sent last."""
     beta = torch.ones(len(updates), device=updates.device)
@@ -358,14 +267,3 @@ def compared(updates: Tensor, last: Tensor | None, projects: bool) -> Tensor:
             beta = torch.where(square > 0, (updates * last).sum(1) / square.clamp(min=1e-38), 0)
         updates = updates - beta[:, None] * last
     return torch.stack([torch.linalg.vector_norm(updates, dim=1), beta])
-
-
-def client_means(values: Tensor, offsets: Ints) -> Tensor:
-    """Means over each client's range of values by point (k x points); 0 for a client without points.
-
-    Each client's points are added up on their own: taking differences of one running sum would lose small
-    losses behind a large one, and all behind one that is not finite.
-    """
-    sizes = torch.from_numpy(np.diff(offsets)).to(values.device)
-    total = torch.segment_reduce(values.double().T.contiguous(), "sum", lengths=sizes, axis=0).T
-    return total / sizes.clamp(min=1)

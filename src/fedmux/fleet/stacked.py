@@ -21,9 +21,10 @@ from torch.func import functional_call, grad, vmap
 from fedmux.aggregation import LocalRule
 from fedmux.distributed.memory import WAITS, Release, is_shortage, nothing
 from fedmux.errors import FedmuxError
+from fedmux.fleet.batches import schedule
 from fedmux.fleet.convolutions import SmallConvolutions
 from fedmux.fleet.engine import Engine, whole
-from fedmux.fleet.local import CHUNK_BYTES, Chunk, orders
+from fedmux.fleet.local import CHUNK_BYTES, Chunk
 from fedmux.importing import first_line
 from fedmux.model import Model, write_buffers
 from fedmux.population import Ints
@@ -144,7 +145,7 @@ class Stacked:
 
     def _train(self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None) -> Tensor:
         """Updates (k x P) of clients in order of falling steps."""
-        rows, shares, steps = self._schedule(clients, width, round)
+        rows, shares, steps = schedule(self.task, self.index, clients, width, round, self.seed)
         count = _size_for(len(clients), self.room)
         starts = self.task.layout.views(model.parameters)
         for values, kept, stack in zip(starts, self.starts, self.stack):
@@ -172,22 +173,6 @@ class Stacked:
         for part, start, stack in zip(parts, starts, self.stack):
             torch.sub(start, stack[: len(clients)], out=part.view(len(clients), *start.shape))
         return update
-
-    def _schedule(self, clients: Ints, width: int, round: int) -> tuple[np.ndarray, np.ndarray, Ints]:
-        """Rows of each step's points (K x k x width), their shares in the loss, and each client's steps."""
-        task, sizes = self.task, self.task.sizes[clients]
-        passes, steps = task.local.passes(sizes), task.local.steps(sizes)
-        rows = np.zeros((int(steps.max(initial=0)), len(clients), width), np.int64)
-        for place, client in enumerate(clients.tolist()):
-            # What fills up the last batch is the client's own, at weight 0.
-            order = np.full((task.local.epochs, passes[place] * width), task.offsets[client])
-            order[:, : sizes[place]] = orders(task, self.index, client, round, self.seed)
-            rows[: steps[place], place] = order.reshape(-1, width)
-        step = np.arange(len(rows))[:, None]  # K x 1
-        points = sizes - step % np.maximum(passes, 1) * width  # K x k: left of the epoch
-        points = np.where(step < steps, np.clip(points, 0, width), 0)
-        inside = np.arange(width) < points[:, :, None]
-        return rows, (inside / np.maximum(points, 1)[:, :, None]).astype(np.float32), steps
 
     def _send(self, values: np.ndarray) -> Tensor:
         """To the device, without waiting for it."""
@@ -271,7 +256,7 @@ class Stacked:
         self._allocate(min(wanted, max(size for size in SIZES if size <= limit)))
 
     def _peak(self, count: int) -> int:
-        """Bytes that one step of so many clients takes at most. Also wakes up what a capture needs awake."""
+        """Peak bytes of one step of so many clients. Also initialises CUDA libraries before the capture."""
         device, width = self.engine.device, self.task.local.batch_size
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

@@ -11,8 +11,9 @@ from torch import Tensor
 from fedmux.aggregation import LocalRule
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.fleet import TRAINED_SIGNALS
 from fedmux.fleet.local import TightLoop
-from fedmux.fleet.simulated import TRAINED_SIGNALS, forward
+from fedmux.fleet.scoring import forward
 from fedmux.flower.tasks import FlowerTask, How, from_experiment
 from fedmux.flower.wire import Hello, Job, jobs, read_rule, tensor, vectors
 from fedmux.tasks.task import Task

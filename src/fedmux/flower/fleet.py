@@ -18,9 +18,9 @@ from flwr.serverapp import Grid
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment, Signals
 from fedmux.allocation.plan import Signal
-from fedmux.fleet import SIGNALS, TRAIN, Scores, Stale
+from fedmux.fleet import SIGNALS, TRAIN, TRAINED_SIGNALS, LastSent, Scores
 from fedmux.fleet.journal import Journal
-from fedmux.fleet.simulated import TRAINED_SIGNALS, SimulatedFleet
+from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.flower.post import Post, Trouble
 from fedmux.flower.wire import (
     EVALUATE,
@@ -85,6 +85,9 @@ class FlowerFleet:
         )
         self._scoring = SimulatedFleet(tasks, seed)
         self._updates: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # task, client
+
+    def release(self) -> None:
+        """Models are on the CPU."""
 
     # Who is there
 
@@ -157,7 +160,7 @@ class FlowerFleet:
     # The phases of a round
 
     def signals(
-        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: Stale
+        self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: LastSent
     ) -> Signals:
         if not needs:
             return Signals()

@@ -202,11 +202,11 @@ def _train(
     training = Training(experiment, setting, record, observers, fleet=fleet)
     training.start(tell)
     begun.append(training)
-    if training.rounds:
-        operator.resumed(training.rounds)
-        tell(f"goes on after round {training.rounds}")
+    if training.state.round:
+        operator.resumed(training.state.round)
+        tell(f"goes on after round {training.state.round}")
     training.loop(lambda: False)
-    operator.event("finished", rounds=training.rounds)
+    operator.event("finished", rounds=training.state.round)
 
 
 def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) -> Task:

@@ -94,7 +94,7 @@ def check(experiment: Experiment) -> None:
 
 def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
     """An experiment file's tasks as a simulation would have them; a node's `partition-id` is its client."""
-    from fedmux.training.setting import assemble
+    from fedmux.training.assembly import assemble
 
     torch.set_num_threads(1)
     setting = assemble(experiment)

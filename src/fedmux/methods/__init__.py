@@ -29,6 +29,12 @@ class Method(BaseModel):
     paper: ClassVar[str] = ""
     unbiased_when: ClassVar[dict[str, object] | None] = None  # options under which E[step] = sum d G
 
+    @property
+    def unbiased(self) -> bool:
+        """Whether the expected step, with these options, is claimed to be that of full participation."""
+        claim = self.unbiased_when
+        return claim is not None and all(getattr(self, key) == value for key, value in claim.items())
+
     def allocator(self) -> Allocator:
         raise NotImplementedError
 

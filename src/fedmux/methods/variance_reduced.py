@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.stale import OptimalStale, Stale
-from fedmux.aggregation.store import ClientStore, Precision, Storage
+from fedmux.aggregation.store import ClientStore, Format, Storage
 from fedmux.allocation import Allocator
 from fedmux.allocation.plan import Draws, Signal
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
@@ -47,7 +47,7 @@ class Scored(Method):
 class Stored(Method):
     """What methods share that keep a vector for each client on the server."""
 
-    precision: Precision = Field("float32", description="of what is kept for each client")
+    precision: Format = Field("float32", description="of what is kept for each client")
     storage: Storage = Field("memory", description="where it is kept: in memory, or in mapped files")
 
     def store(self) -> ClientStore:

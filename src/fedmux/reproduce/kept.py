@@ -23,7 +23,7 @@ from fedmux.reproduce.files import COLUMNS, DIVERGED
 from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
 from fedmux.runs.history import FINISHED, Entry
-from fedmux.training.summary import across_tasks
+from fedmux.training.measuring import across_tasks
 
 # Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
 DAMAGE = (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error, gzip.BadGzipFile)

@@ -1,14 +1,15 @@
 """Reads a run folder, finished or not."""
 
+import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedmux.errors import FedmuxError
-from fedmux.runs.layout import ALLOCATION
+from fedmux.runs.layout import ALLOCATION, METRICS
+from fedmux.runs.rounds import Round
 from fedmux.toml import read_toml
 
 if TYPE_CHECKING:
@@ -51,17 +52,12 @@ class Run:
         return result
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Round]:
         """One entry for each round, the first before any training; a half-written last line is left out."""
-        return list(self._lines())
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else []:
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                return
+        path = self.path / METRICS
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        rounds = itertools.takewhile(lambda entry: entry is not None, map(Round.parse, lines))
+        return list(rounds)  # type: ignore[arg-type]
 
     @property
     def allocation(self) -> np.ndarray:

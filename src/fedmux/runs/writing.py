@@ -23,6 +23,7 @@ from fedmux.runs.atomic import is_temporary, write_atomically
 from fedmux.runs.environment import environment
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.reading import Run
+from fedmux.runs.rounds import Round
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,11 @@ class RunFolder:
             os.truncate(path, lengths.get(name, 0))
             self._logs[name] = path.open("ab")
 
-    def append(self, metrics: dict[str, Any], allocation: np.ndarray | None = None) -> None:
+    def append(self, entry: Round, allocation: np.ndarray | None = None) -> None:
         try:
-            line = json.dumps(metrics, allow_nan=False)  # JSON has no NaN
+            line = json.dumps(entry.line(), allow_nan=False)  # JSON has no NaN
         except ValueError:
-            raise FedmuxError(_not_finite(metrics)) from None
+            raise FedmuxError(_not_finite(entry)) from None
         self._logs["metrics.jsonl"].write(f"{line}\n".encode())
         if allocation is not None:
             self._logs["allocation.bin"].write(allocation.tobytes())
@@ -174,16 +175,16 @@ class RunFolder:
             os.fsync(log.fileno())
 
 
-def _not_finite(metrics: dict[str, Any]) -> str:
+def _not_finite(entry: Round) -> str:
     """What to say of a round's figures that are no numbers any more."""
-    for task, values in metrics["tasks"].items():
-        for key, value in values.items():
+    for task, figures in entry.tasks.items():
+        for key, value in figures.line().items():
             if isinstance(value, float) and not math.isfinite(value):
                 return (
-                    f'task "{task}": the {key} after round {metrics["round"]} is not finite; '
+                    f'task "{task}": the {key} after round {entry.round} is not finite; '
                     "lower learning_rate or set clip"
                 )
-    return f"a figure of round {metrics['round']} is not finite"
+    return f"a figure of round {entry.round} is not finite"
 
 
 def _digest(tensors: dict[str, Tensor], state: str) -> str:

@@ -57,6 +57,10 @@ class Watch:
         """S."""
         return np.isin(np.arange(len(self.sound)), list(self.paused))
 
+    def unless_paused(self, old: list[Model], new: list[Model]) -> list[Model]:
+        """The new models, but for tasks that are paused: those stay as they are."""
+        return [before if paused else after for paused, before, after in zip(self.pausing, old, new)]
+
     def broken(self, models: list[Model]) -> dict[int, str]:
         """Tasks whose models are not finite."""
         parts = [

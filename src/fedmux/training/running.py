@@ -21,7 +21,8 @@ from fedmux.experiment.mistakes import validated
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.reading import Run
 from fedmux.runs.writing import RunFolder
-from fedmux.training.setting import Setting, assemble
+from fedmux.training.assembly import assemble
+from fedmux.training.setting import Setting
 from fedmux.training.training import Observer, Training
 
 

@@ -1,81 +1,83 @@
-"""Figures over tasks, clients and rounds: what a round reports and what a run ends with."""
+"""What a run ends with: final accuracies, rounds to thresholds, what it cost, what clients gave away."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedmux.experiment import Experiment
 from fedmux.methods import options
-from fedmux.population import Floats
+from fedmux.population import Ints
+from fedmux.runs.layout import FINAL_ROUNDS, RELEASES
+from fedmux.runs.reading import Run
+from fedmux.runs.rounds import Round, TaskRound
+from fedmux.tasks.task import Task
+from fedmux.training.measuring import across_tasks
+from fedmux.training.setting import Setting
+from fedmux.training.state import State
 
-FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
+COSTS = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "wasted_steps", "forward_passes")
 
 
-def across_tasks(accuracy: Floats) -> dict[str, float]:
-    """Mean, minimum, variance and cosine similarity over tasks ([P2] Lemma 2: sum f / (sqrt(S) ||f||))."""
-    norm = float(np.sqrt(len(accuracy)) * np.linalg.norm(accuracy))
+def finished(
+    experiment: Experiment, setting: Setting, folder: Path, state: State, reached: bool
+) -> dict[str, Any]:
+    """The whole summary of a run that is over, from its folder; `reached`: the target accuracy."""
+    run = Run(folder)
+    paused = {each.task: asdict(each) for each in state.watch.paused.values()}
     return {
-        "mean": float(accuracy.mean()),
-        "minimum": float(accuracy.min()),
-        "variance": float(accuracy.var()),
-        "cosine": float(accuracy.sum()) / norm if norm > 0 else 1.0,
+        **summarise(experiment, run.metrics, reached),
+        **({"diverged": paused} if paused else {}),
+        **privacy_loss(setting.tasks, run),
+        **setting.summary(),
     }
 
 
-def client_distribution(accuracy: Floats) -> dict[str, float]:
-    """How a model's accuracy is spread over clients; NaN entries do not have the task."""
-    values = accuracy[np.isfinite(accuracy)]
-    if len(values) == 0:
-        return {}
-    return {"mean": float(values.mean()), "std": float(values.std()), **distribution(values)}
-
-
-def distribution(values: Floats) -> dict[str, float]:
-    """Some quantiles."""
-    names = ("minimum", "p10", "p25", "median", "p75", "p90", "maximum")
-    return dict(zip(names, np.quantile(values, [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1]).tolist()))
-
-
-def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bool) -> dict[str, Any]:
+def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) -> dict[str, Any]:
     """What a run ends with: final accuracies, rounds to thresholds, totals of the costs."""
-    evaluated = [entry for entry in metrics if "accuracy" in entry]
-    rounds = metrics[-1]["round"]
-    names = [task.name for task in experiment.tasks]
+    names, last = [task.name for task in experiment.tasks], rounds[-1]
+    evaluated = [entry for entry in rounds if entry.accuracy is not None]
     curves = {name: _curve(evaluated, name) for name in names}
-    accuracy = {name: _final(curve, rounds) for name, curve in curves.items() if curve}
-    costs = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "wasted_steps", "forward_passes")
-    work = [entry["tasks"][name] for entry in metrics if entry["round"] for name in names]
+    accuracy = {name: _final(curve, last.round) for name, curve in curves.items() if curve}
+    work = [entry.tasks[name] for entry in rounds if entry.round for name in names]
+    means = [(entry.round, entry.accuracy.mean) for entry in evaluated if entry.accuracy is not None]
     return {
         "name": experiment.name,
         "method": options(experiment.method)["name"],
         "seed": experiment.seed,
-        "rounds": rounds,
-        "final_rounds": min(FINAL_ROUNDS, rounds),
-        "stopped_at_target": stopped,
-        "accuracy": across_tasks(np.array(list(accuracy.values()))),
+        "rounds": last.round,
+        "final_rounds": min(FINAL_ROUNDS, last.round),
+        "stopped_at_target": reached,
+        "accuracy": asdict(across_tasks(np.array(list(accuracy.values())))),
         "tasks": {
             name: {
                 "accuracy": accuracy[name],
                 "last_accuracy": curve[-1][1],
                 "last_loss": curve[-1][2],
                 "rounds_to": _rounds_to(experiment, [(number, score) for number, score, _ in curve]),
-                **({"diverged": paused} if (paused := metrics[-1]["tasks"][name].get("diverged")) else {}),
+                **({"diverged": paused} if (paused := last.tasks[name].diverged) else {}),
             }
             for name, curve in curves.items()
             if curve
         },
-        "rounds_to": _rounds_to(experiment, [(e["round"], e["accuracy"]["mean"]) for e in evaluated]),
-        "totals": {cost: sum(entry.get(cost, 0) for entry in work) for cost in costs},
-        "dropped": sum(entry.get("dropped", 0) for entry in metrics),
-        "server_bytes": sum(metrics[-1]["tasks"][name].get("server_bytes", 0) for name in names),
-        "seconds": metrics[-1]["seconds"],
+        "rounds_to": _rounds_to(experiment, means),
+        "totals": {cost: sum(getattr(entry, cost) or 0 for entry in work) for cost in COSTS},
+        "dropped": sum(entry.dropped or 0 for entry in rounds),
+        "server_bytes": sum(last.tasks[name].server_bytes or 0 for name in names),
+        "seconds": last.seconds,
     }
 
 
-def _curve(evaluated: list[dict[str, Any]], task: str) -> list[tuple[int, float, float]]:
+def _curve(evaluated: Sequence[Round], task: str) -> list[tuple[int, float, float]]:
     """(round, accuracy, loss) of a task at the evaluations at which it was trained."""
-    seen = [(entry["round"], entry["tasks"].get(task, {})) for entry in evaluated]
-    return [(number, values["accuracy"], values["loss"]) for number, values in seen if "accuracy" in values]
+    seen = [(entry.round, entry.tasks.get(task, TaskRound())) for entry in evaluated]
+    return [
+        (number, values.accuracy, values.loss)
+        for number, values in seen
+        if values.accuracy is not None and values.loss is not None
+    ]
 
 
 def _final(curve: list[tuple[int, float, float]], rounds: int) -> float:
@@ -90,3 +92,23 @@ def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[s
         f"{threshold:g}": next((number for number, accuracy in curve if accuracy >= threshold), None)
         for threshold in experiment.evaluation.thresholds
     }
+
+
+def privacy_loss(tasks: Sequence[Task], run: Run) -> dict[str, Any]:
+    """Of the most frequently drawn client, for each task with clipping or noise."""
+    reported = {}
+    for s, task in enumerate(tasks):
+        if task.privacy is not None:
+            most = int(releases(run, s).max(initial=0))
+            epsilon = task.privacy.epsilon(most)
+            reported[task.name] = {**task.privacy.model_dump(), "releases": most, "epsilon": epsilon}
+    return {"privacy": reported} if reported else {}
+
+
+def releases(run: Run, task: int) -> Ints:
+    """N: updates of a task that each client was asked for. Rounds that real clients repeat count again."""
+    if (file := run.path / RELEASES).exists():
+        counted: Ints = np.load(file)[:, task]
+        return counted
+    jobs = run.allocation
+    return np.bincount(jobs["client"][jobs["task"] == task])

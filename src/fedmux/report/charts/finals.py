@@ -9,7 +9,7 @@ from fedmux.report.charts import look, thin
 from fedmux.report.charts.curves import by_label
 from fedmux.report.charts.look import Chart, Rows, short
 from fedmux.runs.history import History, number
-from fedmux.training.summary import FINAL_ROUNDS
+from fedmux.runs.layout import FINAL_ROUNDS
 
 UPPER_BOUND = "full"
 WIDTH = 460

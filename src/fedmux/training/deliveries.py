@@ -1,0 +1,52 @@
+"""The jobs of a round: which were drawn, which came back sound, with what weight, after how many steps."""
+
+import numpy as np
+
+from fedmux.aggregation import Updates
+from fedmux.allocation import Assignment
+from fedmux.distributed.team import Team
+from fedmux.fleet import TRAIN
+from fedmux.fleet.journal import Journal, not_finite
+from fedmux.population import Bools, Floats, Ints
+from fedmux.runs.layout import ALLOCATION
+from fedmux.tasks.task import Task
+
+
+class Deliveries:
+    def __init__(self, drawn: Assignment, back: Bools, returned: Assignment, tasks: int) -> None:
+        self.drawn = drawn
+        self.back = back  # J: of those drawn
+        self.returned = returned  # those that come back, as the aggregator weighs them
+        self.weights: Floats = np.zeros(len(drawn))  # J: with which an update counted
+        self.steps: Ints = np.zeros(tasks, np.int64)  # S: gradient steps of this process's updates
+        self._delivered: Ints = np.zeros(len(returned), np.int64)
+
+    def note(self, updates: Updates) -> None:
+        """Some of them have arrived."""
+        self.steps[updates.task] += updates.steps.sum()
+        self._delivered[updates.rows] = 1
+
+    def close(self, weights: Floats, tasks: list[Task], team: Team, journal: Journal) -> None:
+        """All that are sound have arrived; `weights` are those of the jobs that came back.
+
+        What came back and is not here was refused: only simulated updates are, real clients' are not `back`.
+        """
+        team.sum(self._delivered)
+        for row in np.flatnonzero(self._delivered == 0).tolist():
+            client, name = int(self.returned.client[row]), tasks[self.returned.task[row]].name
+            journal.fail(not_finite(client, name, TRAIN, "the update is not finite"))
+        self.weights[self.back] = weights * self._delivered
+        self.back[self.back] = self._delivered > 0
+        team.sum(self.steps)
+
+    def sound(self, tasks: int) -> Ints:
+        """S: updates that were taken."""
+        return np.bincount(self.returned.task[self._delivered > 0], minlength=tasks)
+
+    def record(self, round: int) -> np.ndarray:
+        """Every job that was drawn, for the run folder; the weight of one that did not return is 0."""
+        jobs = np.zeros(len(self.drawn), ALLOCATION)
+        jobs["round"], jobs["weight"] = round, self.weights
+        for name in ("client", "task", "count", "probability"):
+            jobs[name] = getattr(self.drawn, name)
+        return jobs

@@ -1,0 +1,110 @@
+"""What happens to a task that has diverged: it goes back to its last sound model, and pauses or tries again.
+
+`divergence` has the rules; this applies them to a run. A task that is set back in the middle of a round takes
+no part in what is left of it.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedmux.allocation import Signals
+from fedmux.errors import FedmuxError
+from fedmux.experiment import Stop
+from fedmux.fleet import SIGNALS, TRAIN
+from fedmux.fleet.journal import Journal
+from fedmux.population import Bools, Floats, Population
+from fedmux.runs.rounds import Divergence
+from fedmux.tasks.task import Task
+from fedmux.training.deliveries import Deliveries
+from fedmux.training.divergence import REFUSALS
+from fedmux.training.state import State
+
+
+class Guard:
+    def __init__(self, stop: Stop, tasks: list[Task], journal: Journal) -> None:
+        self.stop, self.tasks, self.journal = stop, tasks, journal
+        self.found: list[Divergence] = []  # in this round
+        self._late: dict[int, str] = {}  # tasks to be set back when the round ends, with the reason
+
+    def begin(self) -> None:
+        """A new round."""
+        self.found, self._late = [], {}
+
+    def heed(
+        self, state: State, people: Population, asked: Bools, signals: Signals, accuracies: Floats | None
+    ) -> Bools:
+        """Set back the tasks that what is known before the draw shows to have diverged; which these are (S).
+
+        Losses of a model that has not diverged say that it is sound.
+        """
+        watch, found = state.watch, dict[int, str]()
+        if signals.losses is not None:
+            losses = medians(signals.losses)
+            found |= watch.exploded(losses, state.round)
+            watch.keep(state.models, np.isfinite(losses) & ~_at(found, len(self.tasks)), state.round)
+        answered = asked if signals.silent is None else asked & ~signals.silent
+        there = people.available.sum(0)
+        found |= watch.refusals(SIGNALS, answered.sum(0), self._refused(SIGNALS), there)
+        if accuracies is not None:
+            bad = np.flatnonzero(~np.isfinite(accuracies) & ~watch.pausing)
+            found |= dict.fromkeys(bad.tolist(), "its score on the validation part is not finite")
+        return self.set_back(state, found, state.round + 1)
+
+    def heed_late(self, state: State, people: Population, answered: Bools, since: int) -> None:
+        """The same of reports (N x S) that come after the draw; `since`: failures that were there before."""
+        refused, there = self._refused(SIGNALS, since), people.available.sum(0)
+        self._late |= state.watch.refusals(SIGNALS, answered.sum(0), refused, there)
+
+    def judge(self, state: State, people: Population, deliveries: Deliveries) -> None:
+        """Set back the tasks that a round's updates and new models show to have diverged."""
+        sound, there = deliveries.sound(len(self.tasks)), people.available.sum(0)
+        found = self._late | state.watch.refusals(TRAIN, sound, self._refused(TRAIN), there)
+        self.set_back(state, found | state.watch.broken(state.models), state.round)
+
+    def set_back(self, state: State, found: dict[int, str], round: int) -> Bools:
+        """The tasks found to have diverged, with the reason, in or after a round; as S."""
+        stop, watch = self.stop, state.watch
+        for s, reason in sorted(found.items()):
+            task = self.tasks[s]
+            paused = stop.divergence == "pause" or int(watch.retries[s]) >= stop.retries
+            rate = task.learning_rate(round - 1)
+            if not paused:
+                watch.retries[s] += 1
+            at, retries = int(watch.sound_round[s]), int(watch.retries[s])
+            divergence = Divergence(task.name, round, reason, at, rate, retries, paused)
+            if stop.divergence == "stop":
+                raise FedmuxError(
+                    f'task "{task.name}" has diverged in round {round}: {reason}; lower learning_rate or set '
+                    'clip, or let the others go on with [stop] divergence = "pause"'
+                )
+            self.found.append(divergence)
+            state.models[s] = watch.sound[s]
+            watch.forget(s)
+            if paused:
+                watch.paused[s] = divergence
+            else:
+                task.slow_down(retries)
+            for half in (state.allocator, state.aggregator):
+                half.forget(s)
+        return _at(found, len(self.tasks))
+
+    def _refused(self, phase: str, since: int = 0) -> list[set[str]]:
+        """Of each task: clients whose answers in a phase were refused as not finite, or far too large."""
+        refused = [f for f in self.journal.failures[since:] if f.phase == phase and f.kind in REFUSALS]
+        return [{f.client for f in refused if f.task == task.name} for task in self.tasks]
+
+
+def medians(values: Floats) -> Floats:
+    """S: over the clients (N x S) whose values are known; NaN without any."""
+    return np.array(
+        [
+            np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan
+            for column in values.T
+        ]
+    )
+
+
+def _at(tasks: Iterable[int], count: int) -> Bools:
+    """S: true at the tasks given."""
+    return np.isin(np.arange(count), list(tasks))

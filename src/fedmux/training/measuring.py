@@ -1,0 +1,173 @@
+"""The figures of a round: what it cost each task, how good the models are, how probabilities were spread."""
+
+import numpy as np
+
+from fedmux.allocation.plan import Probabilities
+from fedmux.distributed.team import Team
+from fedmux.experiment import Experiment
+from fedmux.fleet import TRAINED_SIGNALS, Fleet
+from fedmux.population import Bools, Floats, Population
+from fedmux.runs.rounds import OverTasks, Round, TaskRound
+from fedmux.training.guarding import Guard, medians
+from fedmux.training.round import Played
+from fedmux.training.setting import Setting
+from fedmux.training.state import State
+from fedmux.training.stopwatch import Stopwatch
+
+MOST_DESCRIBED = 10**6  # probabilities whose spread is recorded each round
+SCALAR_BYTES = 4  # of a loss or a norm that a client reports
+QUANTILES = {
+    "minimum": 0.0,
+    "p10": 0.1,
+    "p25": 0.25,
+    "median": 0.5,
+    "p75": 0.75,
+    "p90": 0.9,
+    "maximum": 1.0,
+}
+
+
+class Meter:
+    def __init__(
+        self,
+        experiment: Experiment,
+        setting: Setting,
+        fleet: Fleet,
+        team: Team,
+        guard: Guard,
+        phase: Stopwatch,
+    ) -> None:
+        self.experiment, self.setting, self.fleet, self.team = experiment, setting, fleet, team
+        self.guard, self.phase = guard, phase
+
+    # What a round took
+
+    def costs(self, played: Played, state: State) -> Round:
+        """The record of a round, as far as it is known before its models are judged."""
+        entry, setting, back = Round(state.round), self.setting, played.deliveries.back
+        entry.tasks = self._work(played, state)
+        if notes := state.allocator.notes():
+            entry.allocation = notes
+            groups = state.allocator.groups()
+            if groups is not None and (index := setting.rand_index(groups)):
+                notes["rand_index"] = index
+        if not setting.constant:
+            entry.clients = played.view.population.active_clients
+            entry.events = {key: who for key, who in setting.changes().items() if who}
+        if self.experiment.dropout or self.experiment.stragglers or not back.all():
+            entry.dropped = int((~back).sum())
+        if isinstance(played.plan, Probabilities) and played.plan.probability.size <= MOST_DESCRIBED:
+            self._describe(played.plan, played.view.population, entry)
+        return entry
+
+    def _work(self, played: Played, state: State) -> dict[str, TaskRound]:
+        """What each task's round took, by name. A client that trained for its signal keeps the update.
+
+        One whose update was not taken is counted as if it had done its job, and its steps as wasted too.
+        """
+        aggregator, people = state.aggregator, played.view.population
+        reported, back, assignment = played.reported, played.deliveries.back, played.deliveries.drawn
+        step_sizes = aggregator.step_sizes()
+        server_bytes = np.array([aggregator.server_bytes(s) for s in range(len(self.fleet.tasks))])
+        self.team.sum(server_bytes)
+        needs = state.allocator.needs
+        scalars = len(needs & {"loss", "norm", "residual"}) + 2 * ("projection" in needs)
+        trained = bool(needs & TRAINED_SIGNALS)
+        work = {}
+        for s, task in enumerate(self.fleet.tasks):
+            rows = assignment.task == s
+            uploads = int((rows & back).sum())
+            asked = people.sizes[reported[:, s], s]
+            # Those who trained for their signal do not train again, if they keep what they did.
+            again = ~(reported[assignment.client, s] & self.fleet.keeps_updates) | (not trained)
+            sizes = people.sizes[assignment.client, s]
+            wasted = int(task.local.steps(sizes[rows & ~back & again]).sum())
+            used = int(played.deliveries.steps[s])
+            if trained:
+                used = int(task.local.steps(asked).sum() + task.local.steps(sizes[rows & back & again]).sum())
+            work[task.name] = TaskRound(
+                jobs=int(assignment.count[rows & back].sum()),
+                uploads=uploads,
+                reports=scalars * len(asked),
+                upload_bytes=uploads * task.layout.upload_bytes + SCALAR_BYTES * scalars * len(asked),
+                gradient_steps=used + wasted,
+                wasted_steps=wasted,
+                forward_passes=int(task.local.passes(asked).sum()) if "loss" in needs else 0,
+                server_bytes=int(server_bytes[s]),
+                step_size=float(step_sizes[s]),
+                learning_rate=float(played.view.learning_rates[s]),
+            )
+        return work
+
+    def _describe(self, plan: Probabilities, people: Population, entry: Round) -> None:
+        """How probabilities are spread over the clients that have a task, and how many are sure to train."""
+        units = np.array([settings.units for settings in self.experiment.tasks])
+        entry.probability = {
+            task.name: quantiles(plan.probability[people.available[:, s], s])
+            for s, task in enumerate(self.fleet.tasks)
+            if people.available[:, s].any()
+        }
+        entry.saturated = int((plan.probability @ units > 1 - 1e-9).sum())
+
+    # How good the models are
+
+    def score(self, entry: Round, state: State, people: Population) -> bool:
+        """Add accuracies; tasks that they show to have diverged are set back first. Whether the target of
+        the experiment is reached."""
+        with self.phase("evaluate"):
+            while found := self.evaluate(entry, state, people):
+                self.guard.set_back(state, found, state.round)
+            state.watch.keep(state.models, np.ones(len(self.fleet.tasks), bool), state.round)
+            target = self.experiment.stop.accuracy
+            trained = self._running(state) & ~state.watch.pausing
+            if target is None or not trained.any():
+                return False
+            reached = self.fleet.evaluate(state.models, "validation").accuracy >= target
+            return bool(reached[trained].all())
+
+    def evaluate(self, entry: Round, state: State, people: Population) -> dict[int, str]:
+        """Add accuracies; the tasks that have diverged, with the reason."""
+        scores = self.fleet.evaluate(state.models, self.experiment.evaluation.report)
+        running, tasks = self._running(state), self.fleet.tasks
+        losses = np.full(len(tasks), np.nan)
+        sound = np.isfinite(scores.accuracy) & np.isfinite(scores.loss)
+        for s, task in enumerate(tasks):
+            if running[s]:
+                figures = entry.tasks.setdefault(task.name, TaskRound())
+                if sound[s]:  # JSON has no other numbers
+                    figures.accuracy, figures.loss = float(scores.accuracy[s]), float(scores.loss[s])
+        if self.experiment.evaluation.clients:
+            clients = self.fleet.client_scores(state.models, people.available)
+            losses = medians(clients.loss)
+            for s, task in enumerate(tasks):
+                if running[s]:
+                    entry.tasks[task.name].clients = over_clients(clients.accuracy[:, s])
+        if np.isnan(losses[running & ~state.watch.pausing]).any():
+            held_out = self.fleet.evaluate(state.models, "glance").loss
+            losses = np.where(np.isnan(losses), np.nan_to_num(held_out, nan=np.inf), losses)
+        if (running & sound).any():
+            entry.accuracy = across_tasks(scores.accuracy[running & sound])
+        return state.watch.exploded(np.where(sound, losses, np.inf), state.round)
+
+    def _running(self, state: State) -> Bools:
+        """S: the tasks of the round that has just been trained."""
+        return self.setting.running(max(state.round - 1, 0))
+
+
+def across_tasks(accuracy: Floats) -> OverTasks:
+    """Mean, minimum, variance and cosine similarity over tasks ([P2] Lemma 2: sum f / (sqrt(S) ||f||))."""
+    norm = float(np.sqrt(len(accuracy)) * np.linalg.norm(accuracy))
+    cosine = float(accuracy.sum()) / norm if norm > 0 else 1.0
+    return OverTasks(float(accuracy.mean()), float(accuracy.min()), float(accuracy.var()), cosine)
+
+
+def over_clients(accuracy: Floats) -> dict[str, float]:
+    """How a model's accuracy is spread over clients; NaN entries do not have the task."""
+    values = accuracy[np.isfinite(accuracy)]
+    if len(values) == 0:
+        return {}
+    return {"mean": float(values.mean()), "std": float(values.std()), **quantiles(values)}
+
+
+def quantiles(values: Floats) -> dict[str, float]:
+    return dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist()))

@@ -1,0 +1,178 @@
+"""One round, the same for every method and every fleet: everybody who is drawn is waited for.
+
+This is the synchronous driver. Another one, which does not wait, would stand beside it: it takes a State
+forward by one round and says what was `Played`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from fedmux.allocation import Assignment, RoundState, Signals
+from fedmux.allocation.plan import Budget, Plan, check, over_selection
+from fedmux.distributed.memory import patiently
+from fedmux.distributed.team import Team
+from fedmux.experiment import Experiment
+from fedmux.fleet import Fleet
+from fedmux.population import Bools, Floats, Population
+from fedmux.randomness import Stream
+from fedmux.tasks.task import Task
+from fedmux.training.deliveries import Deliveries
+from fedmux.training.guarding import Guard
+from fedmux.training.setting import Setting
+from fedmux.training.state import State
+from fedmux.training.stopwatch import Stopwatch
+from fedmux.training.telling import note_idle
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What happened in a round, for those who measure and judge it."""
+
+    view: RoundState  # what allocator and aggregator saw
+    plan: Plan
+    reported: Bools  # N x S: pairs that sent a signal
+    deliveries: Deliveries
+
+
+class Synchronous:
+    def __init__(
+        self,
+        experiment: Experiment,
+        setting: Setting,
+        fleet: Fleet,
+        team: Team,
+        guard: Guard,
+        phase: Stopwatch,
+    ) -> None:
+        self.experiment, self.setting, self.fleet, self.team = experiment, setting, fleet, team
+        self.guard, self.phase = guard, phase
+        stragglers = experiment.stragglers
+        self.budget = experiment.population.budget.times(stragglers.over_selection if stragglers else 1.0)
+
+    def play(self, state: State) -> Played:
+        allocator, aggregator = state.allocator, state.aggregator
+        with self.phase("meet"):
+            view = self.meet(state)  # who is there, who joins or leaves
+            self.retried(partial(aggregator.prepare, view, state.models))
+        view, reported = self.ask(state, view)  # losses or norms, if the allocator wants them
+        with self.phase("plan"):
+            plan = allocator.plan(view)
+            jobs = plan.draw(view.rng(Stream.DRAW))
+            check(plan, jobs, view.population)
+            self.team.agree("assignment", jobs.client, jobs.task, jobs.count)
+        answering = np.ones(len(jobs), bool)
+        if allocator.learns:  # those who train report as well
+            view, reported, answering = self.ask_drawn(state, view, jobs, reported)
+        with self.phase("train"):
+            deliveries = self.send(state, view, plan, jobs, answering)  # some drop out, some are late
+            sent, rule = deliveries.returned, aggregator.local_rule
+            for updates in self.fleet.train(state.models, sent, state.round, rule):
+                aggregator.add(updates)
+                deliveries.note(updates)
+            deliveries.close(aggregator.weights, self.fleet.tasks, self.team, self.fleet.journal)
+        with self.phase("aggregate"):
+            self.team.sum(*aggregator.parts())
+            models = self.retried(partial(aggregator.finish, state.models))
+            state.models = state.watch.unless_paused(state.models, models)
+        state.round += 1
+        return Played(view, plan, reported, deliveries)
+
+    def meet(self, state: State) -> RoundState:
+        """The round as allocator and aggregator see it before anybody is asked for anything."""
+        people, tasks = self.setting.in_round(state.round), self.fleet.tasks
+        running = self.setting.running(state.round).tolist()
+        note_idle(state, people, [task.name for task in tasks], running, self.fleet.journal)
+        if state.watch.paused:
+            people = replace(people, eligible=people.eligible & ~state.watch.pausing)
+        return view_of(self.experiment, tasks, people, self.budget, state.round)
+
+    def ask(self, state: State, view: RoundState) -> tuple[RoundState, Bools]:
+        """With the signals, and who sent them (N x S). Whoever is silent, and tasks that the signals show to
+        have diverged, are not drawn this round."""
+        allocator, people = state.allocator, view.population
+        reported = allocator.reporters(view)
+        signals = self.signals(state, reported)
+        accuracies = self.accuracies(state)
+        lost = self.guard.heed(state, people, reported, signals, accuracies)
+        if lost.any() or signals.silent is not None:
+            signals, reported = signals.where(~lost), reported & ~lost
+            if signals.silent is not None:
+                reported = reported & ~signals.silent
+                lost = lost | signals.silent
+            view = replace(view, population=replace(people, eligible=people.eligible & ~lost))
+            state.aggregator.prepare(view, state.models)
+            accuracies = self.accuracies(state)  # of the models that were set back
+        return replace(view, signals=signals, accuracies=accuracies), reported
+
+    def ask_drawn(
+        self, state: State, view: RoundState, jobs: Assignment, reported: Bools
+    ) -> tuple[RoundState, Bools, Bools]:
+        """The same from clients that were drawn without having been asked, for the allocator to learn from;
+        also which jobs' clients (J) did not fall silent."""
+        drawn = np.zeros_like(reported)
+        drawn[jobs.client, jobs.task] = True
+        earlier, asked = len(self.fleet.journal.failures), drawn & ~reported
+        answering = np.ones(len(jobs), bool)
+        seen = self.signals(state, asked)
+        if seen.silent is not None:
+            answering, asked = ~seen.silent[jobs.client, jobs.task], asked & ~seen.silent
+        self.guard.heed_late(state, view.population, asked, earlier)
+        state.allocator.learn(view, seen)
+        return replace(view, signals=view.signals.join(seen)), reported | drawn, answering
+
+    def send(
+        self, state: State, view: RoundState, plan: Plan, jobs: Assignment, answering: Bools
+    ) -> Deliveries:
+        """Give out the jobs; which of them come back, and how much more these count for it."""
+        rule, clients, returns = state.aggregator.local_rule, jobs.client, state.returns
+        enough = returns.enough(clients, over_selection(plan, self.budget))
+        came = returns.draw(state.round)[clients] & answering
+        back = self.fleet.send(state.models, jobs, state.round, rule, enough) & came
+        if enough is None:  # else nobody knows who would still have come
+            came = back
+        back = returns.first(clients, back, enough, state.round)
+        returned = jobs.only(back, returns.correction(clients, came, back))
+        returns.learn(clients, came, back)
+        self.retried(partial(state.aggregator.begin, view, returned, state.models))
+        return Deliveries(jobs, back, returned, len(self.fleet.tasks))
+
+    def signals(self, state: State, asked: Bools) -> Signals:
+        with self.phase("signals"):
+            return self.fleet.signals(
+                state.models, state.allocator.needs, state.round, asked, state.aggregator.stale
+            )
+
+    def accuracies(self, state: State) -> Floats | None:
+        """S: on the validation part, if the allocator wants them."""
+        if "accuracy" not in state.allocator.needs:
+            return None
+        with self.phase("evaluate"):
+            return self.fleet.evaluate(state.models, "validation").accuracy
+
+    def retried(self, work: Callable[[], T]) -> T:
+        """Again where a GPU has no memory left; with several processes not, since all would have to agree."""
+        return work() if self.team.size > 1 else patiently(work, self.fleet.release)
+
+
+def view_of(
+    experiment: Experiment, tasks: list[Task], people: Population, budget: Budget, round: int
+) -> RoundState:
+    """What an allocator may look at in a round, without signals."""
+    return RoundState(
+        round=round,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        population=people,
+        budget=budget,
+        learning_rates=np.array([task.learning_rate(round) for task in tasks]),
+        costs=np.array([settings.cost for settings in experiment.tasks]),
+        momenta=np.array([task.local.momentum for task in tasks]),
+        names=tuple(task.name for task in tasks),
+        units=np.array([settings.units for settings in experiment.tasks]),
+    )

@@ -1,0 +1,64 @@
+"""All that one round hands to the next, as one value; a checkpoint holds this and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmux.aggregation import Aggregator
+from fedmux.allocation import Allocator
+from fedmux.dynamics import Returns
+from fedmux.model import Model
+from fedmux.runs.writing import Checkpoint
+from fedmux.tasks.task import Task
+from fedmux.training.divergence import Watch
+
+
+@dataclass
+class State:
+    models: list[Model]  # the global model of each task
+    allocator: Allocator  # with what it has learned
+    aggregator: Aggregator  # with what it keeps of clients
+    returns: Returns  # how reliably clients come back
+    watch: Watch  # the last sound models, and the tasks that are paused
+    round: int = 0  # completed
+    seconds: float = 0.0  # on the clock so far
+    idle: set[str] = field(default_factory=set)  # tasks that no client has who is there
+
+    def tensors(self, tasks: Sequence[Task]) -> dict[str, Tensor]:
+        """For a checkpoint, by name. Every process must call it: an aggregator's state is divided."""
+        tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
+        for prefix, part in (("allocator", self.allocator), ("returns", self.returns)):
+            tensors |= {f"{prefix}.{key}": torch.from_numpy(value) for key, value in part.state().items()}
+        for task, model in zip(tasks, self.models):
+            tensors[f"model.{task.name}.parameters"] = model.parameters.cpu()
+            tensors[f"model.{task.name}.buffers"] = model.buffers.cpu()
+        return tensors | {f"sound.{key}": value for key, value in self.watch.tensors(self.models).items()}
+
+    def outside(self) -> dict[str, Any]:
+        """The same of what is no tensor, as JSON values."""
+        return {"seconds": self.seconds, "paused": sorted(self.idle), "watch": self.watch.state()}
+
+    def restore(self, checkpoint: Checkpoint, tasks: Sequence[Task]) -> None:
+        """The reverse; what is there already says shapes and devices."""
+        tensors, outside = checkpoint.tensors, checkpoint.state
+        self.round, self.seconds, self.idle = checkpoint.rounds, outside["seconds"], set(outside["paused"])
+        self.models = [
+            Model(
+                tensors[f"model.{task.name}.parameters"].to(start.parameters),
+                tensors[f"model.{task.name}.buffers"].to(start.buffers),
+            )
+            for task, start in zip(tasks, self.models)
+        ]
+        self.watch.restore(outside.get("watch", {}), _under("sound.", tensors), self.models)
+        for task, retries in zip(tasks, self.watch.retries.tolist()):
+            task.slow_down(retries)
+        self.aggregator.restore(_under("aggregator.", tensors))
+        for prefix, part in (("allocator.", self.allocator), ("returns.", self.returns)):
+            part.restore({key: value.numpy() for key, value in _under(prefix, tensors).items()})
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
