@@ -62,9 +62,10 @@ bench: setup .venv-bench/ready  ## side-by-side measurements; prints, asserts no
 		--requirement benchmarks/speed/requirements-$$peer.txt || echo "$$peer: cannot be installed, left out"; done
 	touch $@
 
-docs: setup  ## regenerate what is generated: the experiment file reference, the papers, the benchmark tables
+docs: setup  ## regenerate what is generated: the experiment file reference, the papers, the house, the benchmark tables
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/papers.py
+	$(BIN)/python docs/house.py
 	$(BIN)/python benchmarks/speed/table.py benchmarks/results/*.json > docs/benchmark-results.md
 
 clean:

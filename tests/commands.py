@@ -164,16 +164,16 @@ def _serve() -> None:
     import sklearn.datasets  # noqa: F401
     import torch
 
-    from fedmux.data import embedded
+    from fedmux.data.sets import digits, fashion_mnist_sample
     from fedmux.methods import registry
 
     registry()
     torch.set_num_threads(1)  # several tests run at a time
     sys.dont_write_bytecode = True  # modules that a test writes leave nothing behind
-    for name in ("sample", "digits"):  # unpacked once, for all children
-        unpacked = functools.cache(getattr(embedded, name))
+    for embedded in (digits, fashion_mnist_sample):  # unpacked once, for all children
+        unpacked = functools.cache(embedded.read)
         unpacked()
-        setattr(embedded, name, unpacked)
+        embedded.read = unpacked
     gc.freeze()  # or each child's collector would copy all of this
     for line in sys.stdin:
         request = json.loads(line)

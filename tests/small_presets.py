@@ -10,7 +10,7 @@ import pytest
 
 import fedmux as package
 from fedmux import cli
-from fedmux.data.catalogue import SAMPLE
+from fedmux.data.sets.fashion_mnist_sample import SAMPLE
 from fedmux.experiment import Experiment
 from fedmux.reproduce.preset import find
 from fedmux.reproduce.reproduction import Choice, Reproduction

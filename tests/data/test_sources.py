@@ -7,16 +7,19 @@ import tarfile
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
-from fedmux.data import Dataset, catalogue, embedded, fetch, from_arrays, load
-from fedmux.data.catalogue import KNOWN, Known, checksum
+from fedmux.data import Dataset, fetch, from_arrays, load, sets
+from fedmux.data.add import add
+from fedmux.data.fetch import checksum
 from fedmux.data.formats import read_npz
-from fedmux.data.sources import add, available
+from fedmux.data.sets import digits, emnist, fashion_mnist, fashion_mnist_sample
+from fedmux.data.sources import available
 from fedmux.errors import FedmuxError
 
 
@@ -24,7 +27,7 @@ from fedmux.errors import FedmuxError
 def nothing_installed(monkeypatch, tmp_path):
     """An empty cache, and no Debian folder, whatever machine this is."""
     monkeypatch.setenv("FEDMUX_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(catalogue, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
+    monkeypatch.setattr(fashion_mnist, "DEBIAN", tmp_path / "debian")
 
 
 def image_parts(train: int = 30, test: int = 10, *shape: int) -> dict[str, np.ndarray]:
@@ -58,7 +61,7 @@ def assert_holds(data: Dataset, arrays: dict[str, np.ndarray]) -> None:
 
 
 def test_the_sample_is_the_one_it_was_when_its_checksum_was_taken():
-    assert checksum(embedded.sample()) == KNOWN["fashion-mnist-sample"].sha256
+    assert checksum(fashion_mnist_sample.read()) == fashion_mnist_sample.SET.sha256
 
 
 def test_the_sample_has_as_many_images_of_each_class_and_loads_at_once():
@@ -73,17 +76,19 @@ def test_the_sample_has_as_many_images_of_each_class_and_loads_at_once():
 
 def test_a_sample_made_again_is_the_same_and_reads_back_as_packed(tmp_path):
     write_idx(tmp_path / "official", full := image_parts(200, 100))
-    chosen = embedded.choose_sample(full, train_per_class=7, test_per_class=3)
+    chosen = fashion_mnist_sample.choose(full, train_per_class=7, test_per_class=3)
     assert np.bincount(chosen["train_y"]).tolist() == [7] * 10
-    assert checksum(chosen) == checksum(embedded.choose_sample(full, train_per_class=7, test_per_class=3))
-    (tmp_path / "sample.npz.xz").write_bytes(embedded.pack(chosen))
+    assert checksum(chosen) == checksum(
+        fashion_mnist_sample.choose(full, train_per_class=7, test_per_class=3)
+    )
+    (tmp_path / "sample.npz.xz").write_bytes(fashion_mnist_sample.pack(chosen))
     assert checksum(read_npz(tmp_path / "sample.npz.xz")) == checksum(chosen)
 
 
 def test_digits_are_bytes_split_alike_every_time():
     data = load("digits")
     assert (data.inputs, data.classes, data.train_x.dtype) == ("images", 10, np.uint8)
-    assert (len(data.train_x), len(data.test_x)) == (embedded.DIGITS_TRAIN, embedded.DIGITS_TEST)
+    assert (len(data.train_x), len(data.test_x)) == (digits.TRAIN, digits.TEST)
     assert (data.train_x.min(), data.train_x.max()) == (0, 255)
     shares = np.bincount(data.test_y) / (np.bincount(data.test_y) + np.bincount(data.train_y))
     assert np.allclose(shares, 0.2, atol=0.005)
@@ -112,7 +117,7 @@ def test_an_unknown_name_gets_the_closest_and_all_known_ones():
 
 
 def test_fashion_mnist_is_read_from_debians_folder():
-    write_idx(catalogue.DEBIAN_FASHION_MNIST, arrays := image_parts())
+    write_idx(fashion_mnist.DEBIAN, arrays := image_parts())
     assert_holds(load("fashion-mnist"), arrays)
 
 
@@ -342,11 +347,13 @@ def test_a_cache_that_cannot_be_written_says_which_setting_moves_it(tmp_path, mo
 
 
 def test_the_list_says_where_each_set_is_and_how_to_get_it(tmp_path):
-    write_idx(catalogue.DEBIAN_FASHION_MNIST, image_parts())
+    write_idx(fashion_mnist.DEBIAN, image_parts())
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "cifar10.npz").write_bytes(b"half a file")
     rows = {row.name: row for row in available()}
-    assert list(rows) == list(KNOWN)
+    assert list(rows) == [
+        *("fashion-mnist", "fashion-mnist-sample", "mnist", "emnist", "cifar10", "shakespeare", "digits")
+    ]
     assert rows["fashion-mnist-sample"][1:5] == ("embedded", 6000, 1000, 10)
     assert rows["fashion-mnist"].where == "Debian folder"
     assert (rows["mnist"].where, rows["mnist"].get) == ("missing", "fedmux data get mnist")
@@ -372,16 +379,15 @@ def server(tmp_path):
         http.shutdown()
 
 
-def expect(monkeypatch, name, arrays):
-    known = KNOWN[name]
-    monkeypatch.setitem(KNOWN, name, Known(known.classes, known.point, checksum(arrays), known.by_hand))
+def expect(monkeypatch, module, arrays):
+    monkeypatch.setattr(module, "SET", replace(module.SET, sha256=checksum(arrays)))
 
 
 def test_a_set_is_fetched_from_the_official_place_once(server, monkeypatch, tmp_path):
     root, address = server
     write_idx(root, arrays := image_parts())
-    expect(monkeypatch, "fashion-mnist", arrays)
-    monkeypatch.setitem(fetch.OFFICIAL, "fashion-mnist", address)
+    expect(monkeypatch, fashion_mnist, arrays)
+    monkeypatch.setattr(fashion_mnist, "OFFICIAL", address)
     told: list[str] = []
     path = fetch.get("fashion-mnist", progress=told.append)
     assert [file.name for file in (tmp_path / "cache").iterdir()] == ["fashion-mnist.npz"]
@@ -397,8 +403,8 @@ def test_a_set_is_fetched_from_the_official_place_once(server, monkeypatch, tmp_
 
 
 def test_this_machine_comes_before_the_official_place(monkeypatch):
-    write_idx(catalogue.DEBIAN_FASHION_MNIST, arrays := image_parts())
-    expect(monkeypatch, "fashion-mnist", arrays)
+    write_idx(fashion_mnist.DEBIAN, arrays := image_parts())
+    expect(monkeypatch, fashion_mnist, arrays)
     told: list[str] = []
     fetch.get("fashion-mnist", progress=told.append)
     assert told == ["fashion-mnist: trying Debian's folder"]
@@ -407,7 +413,7 @@ def test_this_machine_comes_before_the_official_place(monkeypatch):
 def test_a_set_with_another_checksum_is_refused_and_the_remedy_named(server, monkeypatch, tmp_path):
     root, address = server
     write_idx(root, image_parts())
-    monkeypatch.setitem(fetch.OFFICIAL, "fashion-mnist", address)
+    monkeypatch.setattr(fashion_mnist, "OFFICIAL", address)
     with pytest.raises(
         FedmuxError, match=r"checksum differs.*apt-get install dataset-fashion-mnist"
     ) as caught:
@@ -417,7 +423,7 @@ def test_a_set_with_another_checksum_is_refused_and_the_remedy_named(server, mon
 
 
 def test_a_place_without_the_files_is_told_with_its_answer(server, monkeypatch):
-    monkeypatch.setitem(fetch.OFFICIAL, "emnist", server[1] + "gzip.zip")
+    monkeypatch.setattr(emnist, "OFFICIAL", server[1] + "gzip.zip")
     with pytest.raises(FedmuxError, match=r"the official place: .*fedmux data add emnist PATH"):
         fetch.get("emnist")
 
@@ -437,7 +443,7 @@ def test_emnist_is_taken_only_if_it_is_the_balanced_split(server, monkeypatch, t
     with zipfile.ZipFile(root / "gzip.zip", "w") as archive:
         for file in folder.iterdir():
             archive.write(file, f"gzip/{file.name}")
-    monkeypatch.setitem(fetch.OFFICIAL, "emnist", address + "gzip.zip")
+    monkeypatch.setattr(emnist, "OFFICIAL", address + "gzip.zip")
     if per_class == 400:
         fetch.get("emnist")
         assert_holds(load("emnist"), {"train_y": arrays["train_y"]})
@@ -455,3 +461,41 @@ def test_an_embedded_set_needs_no_fetching(name):
 def test_only_known_sets_can_be_fetched():
     with pytest.raises(FedmuxError, match="cannot be fetched; known are fashion-mnist, mnist"):
         fetch.get("imagenet")
+
+
+# A set of its own file
+
+NEW_SET = """
+import numpy as np
+from fedmux.data.downloads import download
+from fedmux.data.formats import read_npz
+from fedmux.data.sets import NamedSet
+
+def fetch(folder, report):
+    return read_npz(download("{address}tiny.npz", folder / "tiny.npz", report))
+
+SET = NamedSet(name="tiny-set", classes=10, point=(5, 5), places=(("its place", fetch),), sha256="{sha256}")
+"""
+
+
+def test_a_module_of_the_package_is_all_that_a_new_set_takes(server, monkeypatch, tmp_path):
+    root, address = server
+    np.savez(root / "tiny.npz", **(arrays := image_parts(30, 10, 5, 5)))
+    (tmp_path / "tiny.py").write_text(NEW_SET.format(address=address, sha256=checksum(arrays)))
+    monkeypatch.setattr(sets, "__path__", [*sets.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "fedmux.data.sets.tiny", raising=False)
+    row = available()[-1]
+    assert (row.name, row.where, row.classes, row.get) == (
+        *("tiny-set", "missing", 10),
+        "fedmux data get tiny-set",
+    )
+    with pytest.raises(FedmuxError, match="is not on this machine; get it with: fedmux data get tiny-set"):
+        load("tiny-set")
+    fetch.get("tiny-set")
+    assert_holds(load("tiny-set"), arrays)
+    row = available()[-1]
+    assert (row.name, row.where, row.train, row.test) == ("tiny-set", "cache", 30, 10)
+    (root / "tiny.npz").unlink()
+    np.savez(tmp_path / "other.npz", **image_parts(30, 10, 4, 4))
+    with pytest.raises(FedmuxError, match=r"inputs are \(4, 4\) instead of \(5, 5\)"):
+        add("tiny-set", tmp_path / "other.npz")

@@ -11,7 +11,9 @@ import pytest
 
 from commands import fedmux
 from fedmux.comparison.design import Design
-from fedmux.data.catalogue import DEBIAN_FASHION_MNIST, EMBEDDED, KNOWN, SAMPLE
+from fedmux.data.sets import known
+from fedmux.data.sets.fashion_mnist import DEBIAN
+from fedmux.data.sets.fashion_mnist_sample import SAMPLE
 from fedmux.dynamics import Presence
 from fedmux.experiment import Experiment
 from fedmux.experiment.overrides import put
@@ -103,7 +105,7 @@ def test_the_experiment_of_a_preset_is_sound_for_every_variant_method_and_seed(n
         if what in ("task", "share") or ":" in argument:
             assert argument.rpartition(":")[2] in tasks
     assert {picture.task for picture in preset.charts} <= {None, *tasks}
-    assert data <= set(KNOWN)
+    assert data <= set(known())
     places = [name.replace(" ", "-") for name in variants if name]
     assert len(set(places)) == len(places)
 
@@ -504,7 +506,7 @@ def test_a_small_version_is_sound_small_and_says_what_it_changed(name):
     small, told = smaller(table)
     assert table == before
     assert small is not table
-    here = {*EMBEDDED, *(["fashion-mnist"] if DEBIAN_FASHION_MNIST.is_dir() else [])}
+    here = {one.name for one in known().values() if one.copy()}
     assert {task["data"] for task in small["task"]} <= here
     assert (small["rounds"], small["evaluation"]["samples"]) == (ROUNDS, SAMPLES)
     assert f"{ROUNDS} rounds for {table['rounds']}" in told
@@ -528,9 +530,9 @@ def test_data_that_is_missing_has_a_stand_in_and_data_that_is_there_stays():
     absent = missing(table)
     assert {"cifar10", "emnist", "shakespeare"} <= set(absent)
     assert absent == sorted(absent)
-    assert "fashion-mnist" not in absent if DEBIAN_FASHION_MNIST.is_dir() else "fashion-mnist" in absent
+    assert ("fashion-mnist" in absent) is not DEBIAN.is_dir()
     small, told = smaller(table)
-    fashion = "fashion-mnist" if DEBIAN_FASHION_MNIST.is_dir() else SAMPLE
+    fashion = "fashion-mnist" if DEBIAN.is_dir() else SAMPLE
     assert [task["data"] for task in small["task"]] == [fashion, fashion, SAMPLE, "digits", "digits"]
     assert {f"{SAMPLE} for cifar10", "digits for emnist", "digits for shakespeare"} <= set(told)
     assert small["task"][4]["partition"]["kind"] == "label-share"  # the digits have no owners

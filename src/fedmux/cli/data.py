@@ -43,6 +43,6 @@ def data_add(
     path: Annotated[Path, typer.Argument(help="Official files or an .npz.")],
 ) -> None:
     """Add a set from files: idx, CIFAR-10's binary version, .npz, or a TSV of plays."""
-    from fedmux.data.sources import add
+    from fedmux.data.add import add
 
     typer.echo(f"kept in {add(name, path)}")

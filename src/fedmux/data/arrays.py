@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmux.data import shakespeare
-from fedmux.data.catalogue import KNOWN
+from fedmux.data import roles
 from fedmux.data.dataset import Dataset, Inputs
 from fedmux.data.formats import PARTS, Arrays
+from fedmux.data.sets import known
 from fedmux.errors import FedmuxError
 
 TEST_SHARE = 0.2
@@ -69,12 +69,12 @@ def from_arrays(
 def from_parts(arrays: Arrays, name: str) -> Dataset:
     """The set an .npz holds, be it `train_x` and so on or the text of roles; `name` as the user gave it."""
     if "text" in arrays:
-        return shakespeare.to_dataset(arrays, name)
-    known = KNOWN.get(name)
-    data = from_arrays(*(arrays[part] for part in PARTS), name=name, classes=known.classes if known else None)
-    if known and data.train_x.shape[1:] != known.point:
+        return roles.to_dataset(arrays, name)
+    named = known().get(name)
+    data = from_arrays(*(arrays[part] for part in PARTS), name=name, classes=named.classes if named else None)
+    if named and data.train_x.shape[1:] != named.point:
         raise FedmuxError(
-            f'data "{name}": inputs are {data.train_x.shape[1:]} instead of {known.point}; '
+            f'data "{name}": inputs are {data.train_x.shape[1:]} instead of {named.point}; '
             "is it another set? Give it a name of its own"
         )
     if "groups" not in arrays:

