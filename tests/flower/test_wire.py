@@ -8,6 +8,8 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from torch import nn
 
 from fedmux.flower.fleet import FlowerFleet
+from fedmux.flower.journal import FlowerJournal
+from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How
 from fedmux.flower.wire import Hello, Job, jobs, refusal, scalars
 from fedmux.model import Model
@@ -56,7 +58,10 @@ def task(own: Privacy | None = None) -> FlowerTask:
 def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked) -> None:
     how = How(LocalSgd(2, 1), lambda round: 0.1, asked)
     assert task(own).task("a", how, POINTS, at=3).privacy == (own or asked)
-    fleet = FlowerFleet(None, [task().server_task("a", how)], clients=4, seed=0, known={"ward": 3})  # type: ignore[arg-type]
+    journal = FlowerJournal(4, 1)
+    roster = Roster(["a"], 4, journal)
+    roster.numbers["ward"] = 3
+    fleet = FlowerFleet(None, [task().server_task("a", how)], 0, roster, journal)  # type: ignore[arg-type]
     for _ in range(2):
         fleet._compare_privacy(3, 0, (own or asked).model_dump() if own or asked else {})
     told = [

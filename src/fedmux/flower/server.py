@@ -4,8 +4,6 @@ The run's configuration says where the experiment file is (`experiment`), where 
 the `Terms`. An output folder that holds a run is resumed.
 """
 
-import io
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,14 +22,18 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.flower.fleet import FlowerFleet
+from fedmux.flower.journal import FlowerJournal
 from fedmux.flower.operator import Operator
+from fedmux.flower.post import Post
+from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How, check, from_experiment
 from fedmux.importing import first_line
 from fedmux.methods import options
-from fedmux.population import Ints, Population
+from fedmux.population import Population
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.layout import CLIENTS, POPULATION, RELEASES
+from fedmux.runs.layout import CLIENTS, EVENTS, EXPERIMENT, POPULATION, RELEASES
 from fedmux.runs.reading import Run
+from fedmux.runs.rounds import Round
 from fedmux.runs.writing import RunFolder
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training.running import to_resume
@@ -66,26 +68,26 @@ class Connected(Setting):
     """A setting whose population is whoever is connected."""
 
     meet: Callable[[], Population] = field(kw_only=True)
-    fleet: FlowerFleet = field(kw_only=True)
+    roster: Roster = field(kw_only=True)
     file: Path = field(kw_only=True)
 
     def in_round(self, round: int) -> Population:
         """Who is there; whoever is new is in the record from then on."""
-        before = self.fleet.population
+        before = self.roster.population
         now = self.meet()
-        if self.fleet.population is not before:
+        if self.roster.population is not before:
             self.keep()
         return now
 
     def keep(self) -> None:
-        replace(self, population=self.fleet.population).save(self.file)
+        replace(self, population=self.roster.population).save(self.file)
 
     @property
     def constant(self) -> bool:
         return False
 
     def changes(self) -> dict[str, list[Any]]:
-        return self.fleet.changes()
+        return self.roster.changes()
 
 
 def _say(line: str) -> None:
@@ -128,7 +130,7 @@ def serve(
         notice(f"{output}: is finished already")
         return Run(output)
     operator = Operator(
-        output / "log.jsonl",
+        output / EVENTS,
         host=terms.metrics_host,
         port=None if terms.metrics_port < 0 else terms.metrics_port,
         patience=4 * terms.deadline + terms.wait + 60,  # a round: hello, two rounds of signals, training
@@ -160,22 +162,7 @@ def _train(
     operator: Operator,
     tell: Callable[[str], None],
 ) -> None:
-    numbers, clients = record.path / CLIENTS, experiment.population.clients
-    releases = record.path / RELEASES  # never cut back: rounds that are repeated are further releases
-    fleet = FlowerFleet(
-        grid,
-        tasks,
-        clients,
-        experiment.seed,
-        terms.deadline,
-        terms.largest_norm,
-        known=json.loads(numbers.read_bytes()),
-        people=_people(record.path / POPULATION),
-        remember=lambda known: write_atomically(numbers, json.dumps(known, indent=1).encode()),
-        failed=operator.failure,
-        releases=np.load(releases) if releases.exists() else None,
-        released=partial(_save_array, releases),
-    )
+    fleet = _fleet(grid, experiment, tasks, record.path, terms, operator)
     begun: list[Training] = []
 
     def meet() -> Population:
@@ -191,22 +178,36 @@ def _train(
         experiment=experiment.name, method=method, seed=experiment.seed, rounds=experiment.rounds
     )
     meet()
-    tell(f"{len(fleet.nodes)} clients are there")
-    presence = Presence(
-        clients, [task.name for task in tasks], experiment.seed, clients, [], None, None, None
-    )
-    setting = Connected(
-        fleet.population, tasks, [], presence, meet=meet, fleet=fleet, file=record.path / POPULATION
-    )
+    tell(f"{len(fleet.roster.nodes)} clients are there")
+    setting = _setting(experiment, tasks, fleet.roster, meet, record.path / POPULATION)
     observers: list[Observer] = [operator.round, partial(_tell, experiment, tell)]
     training = Training(experiment, setting, record, observers, fleet=fleet)
     training.start(tell)
     begun.append(training)
     if training.rounds:
         operator.resumed(training.rounds)
-        tell(f"goes on after round {training.rounds}")
+        tell(f"continuing after round {training.rounds}")
     training.loop(lambda: False)
     operator.event("finished", rounds=training.rounds)
+
+
+def _fleet(
+    grid: Grid, experiment: Experiment, tasks: list[Task], run: Path, terms: Terms, operator: Operator
+) -> FlowerFleet:
+    """With what earlier processes left in the run folder."""
+    clients, names = experiment.population.clients, [task.name for task in tasks]
+    journal = FlowerJournal(clients, len(tasks), run / RELEASES, operator.failure)
+    roster = Roster(names, clients, journal, run / CLIENTS, _people(run / POPULATION))
+    post = Post(grid, terms.deadline)
+    return FlowerFleet(post, tasks, experiment.seed, roster, journal, terms.largest_norm)
+
+
+def _setting(
+    experiment: Experiment, tasks: list[Task], roster: Roster, meet: Callable[[], Population], file: Path
+) -> Connected:
+    clients, names = experiment.population.clients, [task.name for task in tasks]
+    presence = Presence(clients, names, experiment.seed, clients, [], None, None, None)
+    return Connected(roster.population, tasks, [], presence, meet=meet, roster=roster, file=file)
 
 
 def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) -> Task:
@@ -223,7 +224,7 @@ def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) 
 
 def _record(experiment: Experiment, output: Path) -> RunFolder | None:
     """A new run's folder, or that of one that is not finished; None if it is."""
-    if not (output / "experiment.toml").exists():
+    if not (output / EXPERIMENT).exists():
         if not output.exists() or not any(output.iterdir()):
             output.mkdir(parents=True, exist_ok=True)
             write_atomically(output / CLIENTS, b"{}")
@@ -245,28 +246,25 @@ def _people(file: Path) -> Population | None:
         return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
 
 
-def _save_array(file: Path, array: Ints) -> None:
-    data = io.BytesIO()
-    np.save(data, array)
-    write_atomically(file, data.getvalue())
-
-
-def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: Mapping[str, Any]) -> None:
-    scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
-    text = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
-    tell(f"round {metrics['round']}/{experiment.rounds}  {text}")
+def _tell(experiment: Experiment, tell: Callable[[str], None], entry: Round) -> None:
+    scores = [
+        f"{name} {task.accuracy:.1%}" for name, task in entry.tasks.items() if task.accuracy is not None
+    ]
+    tell(f"round {entry.round}/{experiment.rounds}  {'  '.join(scores)}")
 
 
 def _gather(fleet: FlowerFleet, terms: Terms, tell: Callable[[str], None]) -> Population:
     """Who can train, once enough clients are there and one is free; says so if they do not come."""
     end, waiting, least = time.monotonic() + terms.wait, False, terms.minimum_clients
-    while not (people := fleet.meet()).available.any() or len(fleet.nodes) < least:
+    while not (people := fleet.meet()).available.any() or len(fleet.roster.nodes) < least:
         if not waiting:
-            tell(f"{len(fleet.nodes)} clients are there; waiting for at least {least}, one of them free")
+            tell(
+                f"{len(fleet.roster.nodes)} clients are there; waiting for at least {least}, one of them free"
+            )
         waiting = True
         if time.monotonic() > end:
             raise FedmuxError(
-                f"only {len(fleet.nodes)} of at least {least} clients came within {terms.wait:g} s; "
+                f"only {len(fleet.roster.nodes)} of at least {least} clients came within {terms.wait:g} s; "
                 "run the app again with the same output when they are there"
             )
         time.sleep(1)

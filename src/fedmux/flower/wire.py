@@ -18,13 +18,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from fedmux.aggregation import LocalRule
-from fedmux.aggregation.proximal import Proximal
-from fedmux.aggregation.scaffold import Scaffold
-from fedmux.errors import FedmuxError
 from fedmux.model import Model
 from fedmux.privacy import Privacy
-from fedmux.tasks.task import LocalSgd, Task
+from fedmux.tasks.task import LocalSgd
 
 HEADER = 1024  # bytes around an array's own
 LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is not believed
@@ -145,45 +141,6 @@ def jobs(content: RecordDict) -> dict[str, Job]:
     """By task."""
     names = [key.removeprefix("job.") for key in content.config_records if key.startswith("job.")]
     return {name: Job.read(content, name) for name in names}
-
-
-def put_rule(content: RecordDict, rule: LocalRule | None, task: Task, number: int, client: int) -> None:
-    """What changes the local steps, if anything does."""
-    if rule is None:
-        return
-    if isinstance(rule, Proximal):
-        content[f"rule.{task.name}"] = ConfigRecord({"kind": "proximal", "mu": rule.mu})
-    elif isinstance(rule, Scaffold):
-        correction = rule.corrections(number, np.array([client]))[0]
-        content[f"rule.{task.name}"] = ConfigRecord({"kind": "scaffold"})
-        content[f"correction.{task.name}"] = vectors(correction=correction)
-    else:
-        raise FedmuxError(
-            f"the local rule {type(rule).__name__} cannot be sent to real clients; proximal and scaffold can"
-        )
-
-
-class Corrected(LocalRule):
-    """SCAFFOLD's step with the correction that came over the wire."""
-
-    def __init__(self, correction: Tensor) -> None:
-        self.correction = correction
-
-    def corrections(self, task: int, clients: np.ndarray) -> Tensor:
-        return self.correction.expand(len(clients), -1)
-
-    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
-        assert correction is not None
-        return gradient + correction
-
-
-def read_rule(content: RecordDict, name: str) -> LocalRule | None:
-    if f"rule.{name}" not in content.config_records:
-        return None
-    record: dict[str, Any] = dict(content.config_records[f"rule.{name}"])
-    if record["kind"] == "proximal":
-        return Proximal(record["mu"])
-    return Corrected(tensor(content.array_records[f"correction.{name}"], "correction"))
 
 
 def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> tuple[str, str] | None:
