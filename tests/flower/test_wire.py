@@ -67,7 +67,7 @@ def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked)
     told = [
         line
         for line in fleet.journal.notices
-        if line.startswith('client ward, task "a": sends updates by its own')
+        if line.startswith('client ward, task "a": follows its own privacy rule')
     ]
     assert len(told) == len(fleet.journal.notices) == (own is not None)
 
@@ -108,8 +108,8 @@ def test_a_hello_arrives_or_is_refused_with_a_reason() -> None:
         ({"client": "x" * 1000}, "id"),
         ({"client": "a", "processors": -1}, "processors"),
         ({"client": "a", "processors": 10**9}, "processors"),
-        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [1, 2]}, "belong together"),
-        ({"client": "a", "processors": 1, "tasks": "t", "sizes": [1]}, "belong together"),
+        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [1, 2]}, "do not match"),
+        ({"client": "a", "processors": 1, "tasks": "t", "sizes": [1]}, "do not match"),
         ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [-5]}, "points"),
         ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [2.5]}, "points"),
     ],

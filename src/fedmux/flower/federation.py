@@ -1,6 +1,6 @@
 """A federation on this machine: a SuperLink and SuperNodes as processes on loopback, with TLS and node keys.
 
-For trying an app and for tests. Every process started here ends with it, however it ends.
+For trying out an app and for tests. All its processes end with it, however it ends.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ QUIET = {
 
 
 class Federation:
-    """A context: the SuperLink and its nodes are up inside it."""
+    """A context inside which the SuperLink and its nodes are up."""
 
     def __init__(self, folder: Path, nodes: Sequence[str], secure: bool = True) -> None:
         self.folder, self.node_configs, self.secure = folder, list(nodes), secure
@@ -54,13 +54,13 @@ class Federation:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self.leftovers():  # the server first, or it would record that its clients fail
+        for process in self.leftovers():  # the server first, or it would record failures of its clients
             with contextlib.suppress(OSError):
                 if b"flwr-serverapp" in Path(f"/proc/{process}/cmdline").read_bytes():
                     os.kill(process, signal.SIGKILL)
         for name in [name for name in self.processes if name != "superlink"] + ["superlink"]:
             self.stop(name)
-        end = time.monotonic() + 10  # what is killed takes a moment, and may have started another meanwhile
+        end = time.monotonic() + 10  # killing takes a moment, and a process may have started another
         while (left := self.leftovers()) and time.monotonic() < end:
             for process in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -68,7 +68,7 @@ class Federation:
             time.sleep(0.05)
 
     def leftovers(self) -> list[int]:
-        """Processes of this federation, also those that Flower detached from the ones started here."""
+        """Processes of this federation, including those that Flower has detached."""
         mark = f"FLWR_HOME={self.folder / 'home'}".encode()
         found = []
         for environment in Path("/proc").glob("[0-9]*/environ"):
@@ -92,7 +92,7 @@ class Federation:
         self._start(f"node-{number}", "flower-supernode", *options)
 
     def run(self, app: Path, config: str) -> "subprocess.Popen[bytes]":
-        """Start the app; the process streams its log until the run ends."""
+        """Start the app; the process logs to run.log until the run ends."""
         return self._start("run", "flwr", "run", str(app), "local", "--stream", "--run-config", config)
 
     def command(self, *arguments: str) -> None:
@@ -103,7 +103,7 @@ class Federation:
             raise FedmuxError(f"flwr {' '.join(arguments[:2])}: {(done.stderr or done.stdout).strip()}")
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
-        """End a process and whatever it has started."""
+        """End a process and everything it has started."""
         process = self.processes.pop(name, None)
         if process is None:
             return
@@ -119,7 +119,7 @@ class Federation:
         process.wait()
 
     def environment(self) -> dict[str, str]:
-        scripts = str(Path(sys.executable).parent)  # Flower's processes look for each other there
+        scripts = str(Path(sys.executable).parent)  # where Flower's processes look for each other
         path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
         own = {"FLWR_HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"), "PATH": path}
         return os.environ | QUIET | own
@@ -180,7 +180,7 @@ def up(
     metrics_port: int = -1,
     notice: Callable[[str], None] = print,
 ) -> None:
-    """Train an experiment on a federation of this machine; without an app on the simulator's data."""
+    """Train an experiment on a federation on this machine; without an app, on the simulator's data."""
     if (output / SUMMARY).exists():
         raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
     nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]

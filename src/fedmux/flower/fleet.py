@@ -1,4 +1,4 @@
-"""The fleet of real clients: each phase of a round is one message to every node that has a part in it.
+"""The fleet of real clients: in each phase of a round, one message to every node that takes part.
 
 The seed's draws go by the clients' numbers, which the roster keeps. Every job ends as an update or as a
 failure with its reason.
@@ -81,15 +81,15 @@ class FlowerFleet:
                 if compares:
                     last = stale(s, np.array([client]))[0]
                     content[f"stale.{self.tasks[s].name}"] = vectors(update=last)
-        told, answered = np.full((3, *asked.shape), np.nan), np.zeros_like(asked)
+        found, answered = np.full((3, *asked.shape), np.nan), np.zeros_like(asked)
         wanted = [key for key, own in REPORTS.items() if own & set(needs)]
         for client, s, report in self._reports(SIGNALS, contents, "signal", wanted):
-            told[:, client, s] = [report.get(key, np.nan) for key in REPORTS]
+            found[:, client, s] = [report.get(key, np.nan) for key in REPORTS]
             answered[client, s] = True
         return Signals(
-            told[0] if "loss" in needs else None,
-            told[1] if TRAINED_SIGNALS & set(needs) else None,
-            told[2] if "projection" in needs else None,
+            found[0] if "loss" in needs else None,
+            found[1] if TRAINED_SIGNALS & set(needs) else None,
+            found[2] if "projection" in needs else None,
             silent=asked & ~answered,
         )
 
@@ -101,7 +101,7 @@ class FlowerFleet:
         rule: LocalRule | None,
         enough: int | None,
     ) -> Bools:
-        """One message to each node with all its jobs; waits until enough are answered or time is up."""
+        """One message to each node with all its jobs; waits for enough answers or the deadline."""
         self.roster.round = round
         node_of = {client: node for node, client in self.roster.nodes.items()}
         contents: dict[int, RecordDict] = {}
@@ -145,19 +145,19 @@ class FlowerFleet:
         return True
 
     def _compare_privacy(self, client: int, s: int, own: dict[str, Any]) -> None:
-        """Say once that a client clips or adds noise by a rule of its own."""
+        """Report once that a client clips or adds noise by a rule of its own."""
         task = self.tasks[s]
         if (client, s) not in self._own_rule and own != (task.privacy.model_dump() if task.privacy else {}):
             self._own_rule.add((client, s))
             self.journal.notice(
-                f'client {self.roster.name(client)}, task "{task.name}": sends updates by its own privacy, '
+                f'client {self.roster.name(client)}, task "{task.name}": follows its own privacy rule, '
                 f"{own or 'none'}"
             )
 
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
     ) -> Iterator[Updates]:
-        """What came back, one task at a time."""
+        """The updates that came back, one task at a time."""
         for s, task in enumerate(self.tasks):
             rows = np.flatnonzero(assignment.task == s)
             if len(rows):
@@ -168,7 +168,7 @@ class FlowerFleet:
                 yield Updates(s, rows, updates, buffers, steps)
 
     def evaluate(self, models: list[Model], part: str) -> Scores:
-        """On the held-out points that the server has."""
+        """On the server's held-out points."""
         return self._scoring.evaluate(models, part)
 
     def client_scores(self, models: list[Model], available: Bools) -> Scores:
@@ -203,7 +203,7 @@ class FlowerFleet:
     def _reports(
         self, kind: str, contents: Mapping[int, RecordDict], key: str, wanted: list[str]
     ) -> Iterator[tuple[int, int, dict[str, float]]]:
-        """The wanted scalars of each client and task that was asked and answered with sound ones."""
+        """The wanted scalars of each client and task that was asked, where they are sound."""
         for node, reply in self._ask(kind, contents):
             client = self.roster.nodes[node]
             for s, task in enumerate(self.tasks):
@@ -213,21 +213,21 @@ class FlowerFleet:
                 if report is None:
                     self._fail(client, s, kind, "missing", f"no {' and '.join(wanted)} in the reply")
                 elif not self._sound(report):
-                    self._fail(client, s, kind, "not-finite", f"not sound: {report}")
+                    self._fail(client, s, kind, "not-finite", f"out of range: {report}")
                 else:
                     yield client, s, report
 
     def _sound(self, report: dict[str, float]) -> bool:
-        """Finite, and not beyond what updates that are taken can have."""
+        """Finite, and possible for an update that would be taken."""
         bounds = {"norm": self.largest_norm, "beta": self.largest_norm}
         if not all(math.isfinite(value) for value in report.values()) or report.get("norm", 0.0) < 0:
             return False
         return all(abs(value) <= bounds.get(key, LARGEST_SCALAR) for key, value in report.items())
 
     def _ask(self, kind: str, contents: Mapping[int, RecordDict]) -> Generator[tuple[int, RecordDict]]:
-        """Replies as they come; each node without one is a failure with a reason.
+        """Replies as they arrive; a node without one is a failure with a reason.
 
-        Whoever closes this early does not wait for the others: they stay busy until they answer.
+        Closing this early does not wait for the others: they stay busy until they answer.
         """
         left = dict(contents)
         try:
