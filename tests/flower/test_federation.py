@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -123,6 +126,15 @@ def test_up_follows_the_events_of_this_run_alone(tmp_path: Path, monkeypatch: py
     (tmp_path / "none").mkdir()
     assert federation._follow(Run(log), tmp_path / "none" / "log.jsonl", 0, said.append) is None  # type: ignore[arg-type]
     assert said == []
+
+
+def test_without_flower_its_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "flwr.py").write_text("raise ModuleNotFoundError(\"No module named 'flwr'\", name='flwr')")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "fedmux", "flower", "up", "absent.toml"]
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode and "flwr is not here; pip install 'fedmux[flower]'" in done.stderr, done.stderr
 
 
 def test_up_says_why_the_server_stopped(tmp_path: Path) -> None:

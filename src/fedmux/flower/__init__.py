@@ -10,6 +10,8 @@ client's process does not load what only the server needs.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import flwr  # noqa: F401  where the extra is missing, this says so for all modules here
+
 if TYPE_CHECKING:
     from fedmux.flower.client import client_app
     from fedmux.flower.server import server_app
