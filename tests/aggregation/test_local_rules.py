@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fedmux
 from conftest import round_state, table, task_of
-from fedmux.aggregation.aggregator import LocalRule, Updates
+from fedmux.aggregation import LocalRule, Updates
 from fedmux.aggregation.proximal import Proximal
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.aggregation.stale import Stale
@@ -114,7 +114,7 @@ def test_scaffold_on_the_fleet_steps_along_corrected_gradients():
         aggregator.begin(state, EVERYBODY, models)
         before = [aggregator.corrections(0, np.array([client]))[0] for client in range(3)]
         for client in range(3):
-            wanted, _ = reference_update(task, 0, 2, models[0], client, number, aggregator)
+            wanted, _ = reference_update(task, 0, 2, models[0], client, number, aggregator.local_rule)
             sent.append(wanted)
         for chunk in fleet.train(models, EVERYBODY, number, aggregator.local_rule):
             torch.testing.assert_close(chunk.parameters, torch.stack(sent[-3:]), rtol=1e-4, atol=1e-6)

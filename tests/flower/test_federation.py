@@ -1,15 +1,22 @@
 """Real processes: a SuperLink and SuperNodes on loopback, TLS and node keys, and the simulator's result."""
 
 import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import fedmux
 from fedmux.cli import app
-from fedmux.flower.federation import up
+from fedmux.flower import federation
 
 EXPERIMENT = """
 name = "federated"
@@ -48,7 +55,7 @@ def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path) -> None:
     file.write_text(EXPERIMENT)
     simulated = fedmux.run(fedmux.Experiment.read(file), tmp_path / "simulated")
     output, said = tmp_path / "federated", list[str]()
-    up(file, 4, output, deadline=240, notice=said.append)
+    federation.up(file, 4, output, deadline=240, notice=said.append)
     federated = fedmux.Run(output)
     for name in ("digits", "clothes"):
         wanted = load_file(simulated.path / "models" / f"{name}.safetensors")
@@ -85,6 +92,66 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
     run = fedmux.Run("run")
     assert set(run.allocation["client"]) <= {0, 1} and len(run.allocation) > 0
     assert set(run.summary["tasks"]) == {"clothes", "digits"}
+
+
+class Run:
+    """Logs a part each time that it is asked whether it has ended."""
+
+    def __init__(self, log: Path, *parts: bytes) -> None:
+        self.log, self.parts = log, list(parts)
+
+    def poll(self) -> int | None:
+        if not self.parts:
+            return 0
+        with self.log.open("ab") as file:
+            file.write(self.parts.pop(0))
+        return None
+
+
+def test_up_follows_the_events_of_this_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    log, said = tmp_path / "log.jsonl", list[str]()
+    lines = [
+        json.dumps({"event": "notice", "text": "metrics: here"}),
+        json.dumps({"event": "round", "round": 1, "tasks": {}}),
+        json.dumps({"event": "notice", "text": "round 1/2  clients 1 and 2"}),
+        json.dumps({"event": "stopped", "reason": "FedmuxError: too few"}),
+    ]
+    written = ("\n".join(lines) + "\n").encode()
+    log.write_text('{"event": "notice", "text": "of an earlier process"}\n')
+    run = Run(log, b"", written[:50], written[50:110], written[110:])
+    assert federation._follow(run, log, log.stat().st_size, said.append) == "FedmuxError: too few"  # type: ignore[arg-type]
+    assert said == ["metrics: here", "round 1/2  clients 1 and 2"]
+    said.clear()
+    (tmp_path / "none").mkdir()
+    assert federation._follow(Run(log), tmp_path / "none" / "log.jsonl", 0, said.append) is None  # type: ignore[arg-type]
+    assert said == []
+
+
+def test_without_flower_its_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "flwr.py").write_text("raise ModuleNotFoundError(\"No module named 'flwr'\", name='flwr')")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "fedmux", "flower", "up", "absent.toml"]
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode and "flwr is not here; pip install 'fedmux[flower]'" in done.stderr, done.stderr
+
+
+def test_up_says_why_the_server_stopped(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(EXPERIMENT)
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(fedmux.FedmuxError, match=f"finish: .*metrics-port {port} .* -o .*run continues"):
+            federation.up(file, 1, tmp_path / "run", secure=False, metrics_port=port)
+
+
+def test_a_server_that_could_not_log_leaves_the_last_error_of_flower(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("INFO : starting\nValueError: first\n  LookupError: no such drawer\nINFO : done\n")
+    assert federation._last_error(log) == "LookupError: no such drawer"
+    log.write_text("")
+    assert "no error" in federation._last_error(log)
 
 
 def processes_with(mark: bytes) -> list[int]:

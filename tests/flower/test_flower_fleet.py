@@ -23,6 +23,9 @@ from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import Budget
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.flower.fleet import FlowerFleet
+from fedmux.flower.journal import FlowerJournal
+from fedmux.flower.post import Post
+from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How
 from fedmux.flower.wire import Hello
 from fedmux.methods import find
@@ -91,7 +94,9 @@ def fleet(answer: Answer, clients: int = 3, deadline: float = 0.5) -> tuple[Flow
     described = FlowerTask(lambda: nn.Linear(4, 2), lambda config: POINTS, lambda: (POINTS, POINTS))
     task = described.server_task("a", How(LocalSgd(2, 1), lambda round: 0.1, None))
     grid = Grid(clients, answer)
-    made = FlowerFleet(grid, [task], clients, seed=0, deadline=deadline)  # type: ignore[arg-type]
+    journal = FlowerJournal(clients, 1)
+    post = Post(grid, deadline)  # type: ignore[arg-type]
+    made = FlowerFleet(post, [task], 0, Roster(["a"], clients, journal), journal)
     made.meet()
     return made, grid, [task.layout.read()]
 
@@ -186,8 +191,8 @@ def test_a_client_that_comes_as_another_node_is_told() -> None:
         return reply
 
     made, _, _ = fleet(answer)
-    assert sorted(made.nodes.values()) == [0, 1]
-    assert ["has come as another node" in line for line in made.journal.notices] == [True]
+    assert sorted(made.roster.nodes.values()) == [0, 1]
+    assert ["has joined as another node" in line for line in made.journal.notices] == [True]
 
 
 @pytest.mark.parametrize("method", ["mmfl-stale", "mmfl-gvr*", "mmfl-lvr*", "mmfl-optimal-stale", "fedvarp"])

@@ -183,7 +183,7 @@ for _ in range(4):
     operator.event("first", text="x" * 60)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr.count("training goes on") == 1, done.stderr
+    assert done.returncode == 0 and done.stderr.count("training continues") == 1, done.stderr
     assert [line["event"] for line in lines(log)] == ["first"]
 
 

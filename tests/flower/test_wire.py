@@ -8,6 +8,8 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from torch import nn
 
 from fedmux.flower.fleet import FlowerFleet
+from fedmux.flower.journal import FlowerJournal
+from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How
 from fedmux.flower.wire import Hello, Job, jobs, refusal, scalars
 from fedmux.model import Model
@@ -56,13 +58,16 @@ def task(own: Privacy | None = None) -> FlowerTask:
 def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked) -> None:
     how = How(LocalSgd(2, 1), lambda round: 0.1, asked)
     assert task(own).task("a", how, POINTS, at=3).privacy == (own or asked)
-    fleet = FlowerFleet(None, [task().server_task("a", how)], clients=4, seed=0, known={"ward": 3})  # type: ignore[arg-type]
+    journal = FlowerJournal(4, 1)
+    roster = Roster(["a"], 4, journal)
+    roster.numbers["ward"] = 3
+    fleet = FlowerFleet(None, [task().server_task("a", how)], 0, roster, journal)  # type: ignore[arg-type]
     for _ in range(2):
         fleet._compare_privacy(3, 0, (own or asked).model_dump() if own or asked else {})
     told = [
         line
         for line in fleet.journal.notices
-        if line.startswith('client ward, task "a": sends updates by its own')
+        if line.startswith('client ward, task "a": follows its own privacy rule')
     ]
     assert len(told) == len(fleet.journal.notices) == (own is not None)
 
@@ -103,8 +108,8 @@ def test_a_hello_arrives_or_is_refused_with_a_reason() -> None:
         ({"client": "x" * 1000}, "id"),
         ({"client": "a", "processors": -1}, "processors"),
         ({"client": "a", "processors": 10**9}, "processors"),
-        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [1, 2]}, "belong together"),
-        ({"client": "a", "processors": 1, "tasks": "t", "sizes": [1]}, "belong together"),
+        ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [1, 2]}, "do not match"),
+        ({"client": "a", "processors": 1, "tasks": "t", "sizes": [1]}, "do not match"),
         ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [-5]}, "points"),
         ({"client": "a", "processors": 1, "tasks": ["t"], "sizes": [2.5]}, "points"),
     ],

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmux.aggregation.local_rule import LocalRule
 from fedmux.allocation import Assignment, RoundState
 from fedmux.distributed.memory import Release, in_parts, nothing
 from fedmux.distributed.team import ALONE, Team
@@ -35,21 +36,6 @@ class Updates:
         return Updates(
             self.task, self.rows[rows], self.parameters[rows], self.buffers[rows], self.steps[rows]
         )
-
-
-class LocalRule:
-    """Changes what a client's local step does. Elementwise, so that it can run on stacked clients too."""
-
-    def corrections(self, task: int, clients: Ints) -> Tensor | None:
-        """Vectors (k x P) that go to some clients with the model, if the rule needs them."""
-        return None
-
-    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
-        """The gradient to step along, from the loss's gradient at `weights`; before clipping and momentum.
-
-        Of its arguments and constants alone: on a GPU it is captured once and replayed in later rounds.
-        """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

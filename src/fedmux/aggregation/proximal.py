@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from fedmux.aggregation.aggregator import LocalRule
+from fedmux.aggregation.local_rule import LocalRule
 
 
 class Proximal(LocalRule):

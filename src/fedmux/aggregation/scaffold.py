@@ -9,11 +9,14 @@ Momentum makes a local update longer than K_i mean gradients, so there K_i is th
 which the gradients enter it: (w - y) is then divided by their total, and c_i+ is still a mean of gradients.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedmux.aggregation.aggregator import LocalRule, Updates
+from fedmux.aggregation.aggregator import Updates
+from fedmux.aggregation.local_rule import LocalRule, Scalar
 from fedmux.aggregation.stale import Remembering
 from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import RoundState
@@ -21,10 +24,27 @@ from fedmux.model import Model
 from fedmux.population import Floats, Ints
 
 
-class Scaffold(Remembering, LocalRule):
+class Corrected(LocalRule):
+    """The local step. Corrections c - c_i are known at the server alone; a real client is sent its own."""
+
+    def __init__(self, known: Callable[[int, Ints], Tensor] | None = None) -> None:
+        self.known = known  # task, clients -> k x P
+
+    def corrections(self, task: int, clients: Ints) -> Tensor | None:
+        return None if self.known is None else self.known(task, clients)
+
+    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
+        assert correction is not None
+        return gradient + correction
+
+    def arguments(self) -> dict[str, Scalar]:
+        return {}
+
+
+class Scaffold(Remembering):
     def __init__(self, store: ClientStore) -> None:
         super().__init__(store)
-        self.local_rule = self
+        self.local_rule = Corrected(self.corrections)
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
         super().prepare(state, models)
@@ -35,10 +55,6 @@ class Scaffold(Remembering, LocalRule):
     def corrections(self, task: int, clients: Ints) -> Tensor:
         """c - c_i, sent with the model."""
         return self.server[task] - self.store.get(task, clients)
-
-    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
-        assert correction is not None
-        return gradient + correction
 
     def take(self, updates: Updates) -> None:
         weighed = self.weighed(updates)

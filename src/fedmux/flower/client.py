@@ -1,6 +1,9 @@
-"""The ClientApp: answers the server from a node's own data. Updates and scalars leave it, points do not."""
+"""The ClientApp: answers the server from a node's own data. Updates and scalars leave it, points do not.
 
-from collections.abc import Mapping
+Every message starts a process that imports this, so it imports nothing of the server's.
+"""
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -14,72 +17,84 @@ from fedmux.experiment import Experiment
 from fedmux.fleet import TRAINED_SIGNALS
 from fedmux.fleet.local import TightLoop
 from fedmux.fleet.scoring import forward
+from fedmux.flower.rules import read_rule
 from fedmux.flower.tasks import FlowerTask, How, from_experiment
-from fedmux.flower.wire import Hello, Job, jobs, read_rule, tensor, vectors
+from fedmux.flower.wire import Hello, Job, jobs, tensor, vectors
 from fedmux.tasks.task import Task
 
+Tasks = Mapping[str, FlowerTask]
+Answer = Callable[[Tasks, RecordDict, Context], RecordDict]
 
-def client_app(given: Mapping[str, FlowerTask] | None = None) -> ClientApp:
-    """A ClientApp for nodes that have some or all of these tasks; without, those of the experiment file."""
+
+def client_app(given: Tasks | None = None) -> ClientApp:
+    """A ClientApp for nodes that have some or all of these tasks; by default those of the experiment file."""
+
+    def answers(answer: Answer) -> Callable[[Message, Context], Message]:
+        def reply(message: Message, context: Context) -> Message:
+            tasks = given or from_experiment(Experiment.read(str(context.run_config["experiment"])))
+            return Message(answer(tasks, message.content, context), reply_to=message)
+
+        return reply
+
     app = ClientApp()
-
-    def tasks_of(context: Context) -> Mapping[str, FlowerTask]:
-        return given or from_experiment(Experiment.read(str(context.run_config["experiment"])))
-
-    @app.query("hello")
-    def hello(message: Message, context: Context) -> Message:
-        sizes = {name: task.train(context.node_config) for name, task in tasks_of(context).items()}
-        known = {name: len(points[0]) for name, points in sizes.items() if points is not None}
-        content = RecordDict()
-        Hello(identity(context), int(context.node_config.get("processors", 1)), known).put(content)
-        return Message(content, reply_to=message)
-
-    @app.query("signals")
-    def signals(message: Message, context: Context) -> Message:
-        content, tasks = RecordDict(), tasks_of(context)
-        for name, job in jobs(message.content).items():
-            task = _task(tasks, name, context, job)
-            report: dict[str, float] = {}
-            if "loss" in job.wants:
-                report["loss"] = float(forward(task, job.model, task.x, task.y)[0].mean())
-            if TRAINED_SIGNALS & job.wants:
-                update = _update(task, job, None)[0]
-                if task.privacy is not None:
-                    update = task.privacy.clipped(update[None])[0]
-                if f"stale.{name}" in message.content.array_records:
-                    last = tensor(message.content.array_records[f"stale.{name}"], "update")
-                    report["beta"] = beta(update, last) if "projection" in job.wants else 1.0
-                    update = update - report["beta"] * last
-                report["norm"] = float(torch.linalg.vector_norm(update))
-            content[f"signal.{name}"] = MetricRecord(dict(report))
-        return Message(content, reply_to=message)
-
-    @app.train("multi")
-    def train(message: Message, context: Context) -> Message:
-        content, tasks = RecordDict(), tasks_of(context)
-        for name, job in jobs(message.content).items():
-            task = _task(tasks, name, context, job)
-            update, buffers = _update(task, job, read_rule(message.content, name))
-            if task.privacy is not None:  # noise that the server cannot know: from the operating system
-                update = task.privacy.sent(update[None], [np.random.default_rng()])[0]
-                content[f"privacy.{name}"] = ConfigRecord(task.privacy.model_dump())
-            content[f"update.{name}"] = vectors(update=update, buffers=buffers)
-        return Message(content, reply_to=message)
-
-    @app.evaluate("multi")
-    def evaluate(message: Message, context: Context) -> Message:
-        content, tasks = RecordDict(), tasks_of(context)
-        for name, job in jobs(message.content).items():
-            task = _task(tasks, name, context, job)
-            loss, score = forward(task, job.model, task.x, task.y).mean(1).tolist()
-            content[f"score.{name}"] = MetricRecord({"loss": loss, "score": score})
-        return Message(content, reply_to=message)
-
+    app.query("hello")(answers(_hello))
+    app.query("signals")(answers(_signals))
+    app.train("multi")(answers(_train))
+    app.evaluate("multi")(answers(_evaluate))
     return app
 
 
+def _hello(tasks: Tasks, asked: RecordDict, context: Context) -> RecordDict:
+    points = {name: task.train(context.node_config) for name, task in tasks.items()}
+    sizes = {name: len(own[0]) for name, own in points.items() if own is not None}
+    content = RecordDict()
+    Hello(identity(context), int(context.node_config.get("processors", 1)), sizes).put(content)
+    return content
+
+
+def _signals(tasks: Tasks, asked: RecordDict, context: Context) -> RecordDict:
+    content = RecordDict()
+    for name, job in jobs(asked).items():
+        task = _task(tasks, name, context, job)
+        report: dict[str, float] = {}
+        if "loss" in job.wants:
+            report["loss"] = float(forward(task, job.model, task.x, task.y)[0].mean())
+        if TRAINED_SIGNALS & job.wants:
+            update = _update(task, job, None)[0]
+            if task.privacy is not None:
+                update = task.privacy.clipped(update[None])[0]
+            if f"stale.{name}" in asked.array_records:
+                last = tensor(asked.array_records[f"stale.{name}"], "update")
+                report["beta"] = beta(update, last) if "projection" in job.wants else 1.0
+                update = update - report["beta"] * last
+            report["norm"] = float(torch.linalg.vector_norm(update))
+        content[f"signal.{name}"] = MetricRecord(dict(report))
+    return content
+
+
+def _train(tasks: Tasks, asked: RecordDict, context: Context) -> RecordDict:
+    content = RecordDict()
+    for name, job in jobs(asked).items():
+        task = _task(tasks, name, context, job)
+        update, buffers = _update(task, job, read_rule(asked, name))
+        if task.privacy is not None:  # noise that the server cannot know: from the operating system
+            update = task.privacy.sent(update[None], [np.random.default_rng()])[0]
+            content[f"privacy.{name}"] = ConfigRecord(task.privacy.model_dump())
+        content[f"update.{name}"] = vectors(update=update, buffers=buffers)
+    return content
+
+
+def _evaluate(tasks: Tasks, asked: RecordDict, context: Context) -> RecordDict:
+    content = RecordDict()
+    for name, job in jobs(asked).items():
+        task = _task(tasks, name, context, job)
+        loss, score = forward(task, job.model, task.x, task.y).mean(1).tolist()
+        content[f"score.{name}"] = MetricRecord({"loss": loss, "score": score})
+    return content
+
+
 def identity(context: Context) -> str:
-    """What stays the same when a node is restarted: `client-id` or `partition-id` of its configuration."""
+    """The id that a restarted node keeps: `client-id` or `partition-id` of its configuration."""
     for key in ("client-id", "partition-id"):
         if key in context.node_config:
             return str(context.node_config[key])
@@ -87,16 +102,16 @@ def identity(context: Context) -> str:
 
 
 def beta(update: Tensor, last: Tensor) -> float:
-    """<G, h> / ||h||^2; 0 for a client that has not sent anything."""
+    """<G, h> / ||h||^2; 0 for a client that has not sent anything yet."""
     square = float(last @ last)
     return float(update @ last) / square if square > 0 else 0.0
 
 
-def _task(tasks: Mapping[str, FlowerTask], name: str, context: Context, job: Job) -> Task:
+def _task(tasks: Tasks, name: str, context: Context, job: Job) -> Task:
     torch.set_num_threads(1)
     points = tasks[name].train(context.node_config) if name in tasks else None
     if points is None:
-        raise FedmuxError(f'task "{name}" is not here')
+        raise FedmuxError(f'this client does not have task "{name}"')
     how = How(job.local, lambda round: job.learning_rate, job.privacy)
     return tasks[name].task(name, how, points, job.client)
 

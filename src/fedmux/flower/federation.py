@@ -1,32 +1,27 @@
 """A federation on this machine: a SuperLink and SuperNodes as processes on loopback, with TLS and node keys.
 
-For trying an app and for tests. Every process started here ends with it, however it ends.
+For trying out an app and for tests. All its processes end with it, however it ends.
 """
 
 import contextlib
-import datetime
-import ipaddress
+import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from typing import Any
 
 from fedmux.errors import FedmuxError
+from fedmux.flower.certificates import write_certificates, write_node_key
+from fedmux.runs.layout import EVENTS, SUMMARY
 
 HOST = "127.0.0.1"
-SERVER_LINE = re.compile(r"\x1b\[[0-9;]*m|^INFO\s*:\s*")  # colours and levels of Flower's log
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -37,7 +32,7 @@ QUIET = {
 
 
 class Federation:
-    """A context: the SuperLink and its nodes are up inside it."""
+    """A context inside which the SuperLink and its nodes are up."""
 
     def __init__(self, folder: Path, nodes: Sequence[str], secure: bool = True) -> None:
         self.folder, self.node_configs, self.secure = folder, list(nodes), secure
@@ -59,13 +54,13 @@ class Federation:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self.leftovers():  # the server first, or it would record that its clients fail
+        for process in self.leftovers():  # the server first, or it would record failures of its clients
             with contextlib.suppress(OSError):
                 if b"flwr-serverapp" in Path(f"/proc/{process}/cmdline").read_bytes():
                     os.kill(process, signal.SIGKILL)
         for name in [name for name in self.processes if name != "superlink"] + ["superlink"]:
             self.stop(name)
-        end = time.monotonic() + 10  # what is killed takes a moment, and may have started another meanwhile
+        end = time.monotonic() + 10  # killing takes a moment, and a process may have started another
         while (left := self.leftovers()) and time.monotonic() < end:
             for process in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -73,7 +68,7 @@ class Federation:
             time.sleep(0.05)
 
     def leftovers(self) -> list[int]:
-        """Processes of this federation, also those that Flower detached from the ones started here."""
+        """Processes of this federation, including those that Flower has detached."""
         mark = f"FLWR_HOME={self.folder / 'home'}".encode()
         found = []
         for environment in Path("/proc").glob("[0-9]*/environ"):
@@ -88,7 +83,7 @@ class Federation:
         if self.secure:
             key = self.folder / f"node-{number}"
             if not key.exists():
-                _node_key(key)
+                write_node_key(key)
                 self.command("supernode", "register", f"{key}.pub", "local")
             options += ["--root-certificates", str(self.folder / "ca.crt")]
             options += ["--auth-supernode-private-key", str(key)]
@@ -97,7 +92,7 @@ class Federation:
         self._start(f"node-{number}", "flower-supernode", *options)
 
     def run(self, app: Path, config: str) -> "subprocess.Popen[bytes]":
-        """Start the app; the process streams its log until the run ends."""
+        """Start the app; the process logs to run.log until the run ends."""
         return self._start("run", "flwr", "run", str(app), "local", "--stream", "--run-config", config)
 
     def command(self, *arguments: str) -> None:
@@ -108,7 +103,7 @@ class Federation:
             raise FedmuxError(f"flwr {' '.join(arguments[:2])}: {(done.stderr or done.stdout).strip()}")
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
-        """End a process and whatever it has started."""
+        """End a process and everything it has started."""
         process = self.processes.pop(name, None)
         if process is None:
             return
@@ -124,7 +119,7 @@ class Federation:
         process.wait()
 
     def environment(self) -> dict[str, str]:
-        scripts = str(Path(sys.executable).parent)  # Flower's processes look for each other there
+        scripts = str(Path(sys.executable).parent)  # where Flower's processes look for each other
         path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
         own = {"FLWR_HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"), "PATH": path}
         return os.environ | QUIET | own
@@ -146,7 +141,7 @@ class Federation:
     def _configure(self) -> None:
         trust = f'root-certificates = "{self.folder / "ca.crt"}"' if self.secure else "insecure = true"
         if self.secure:
-            _certificates(self.folder)
+            write_certificates(self.folder, HOST)
         (self.folder / "home" / "config.toml").write_text(
             f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "{HOST}:{self.port}"\n{trust}\n'
         )
@@ -171,7 +166,7 @@ class Federation:
                     return
             time.sleep(0.2)
         log = (self.folder / "superlink.log").read_text(errors="replace").strip().splitlines()
-        raise FedmuxError(f"the SuperLink did not come up: {log[-1] if log else 'it said nothing'}")
+        raise FedmuxError(f"the SuperLink did not come up: {log[-1] if log else 'its log is empty'}")
 
 
 def up(
@@ -185,8 +180,8 @@ def up(
     metrics_port: int = -1,
     notice: Callable[[str], None] = print,
 ) -> None:
-    """Train an experiment on a federation of this machine; without an app on the simulator's data."""
-    if (output / "summary.json").exists():
+    """Train an experiment on a federation on this machine; without an app, on the simulator's data."""
+    if (output / SUMMARY).exists():
         raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
     nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]
     with tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
@@ -197,33 +192,51 @@ def up(
         notice(
             f"starting a SuperLink and {clients} SuperNodes, {'TLS and node keys' if secure else 'insecure'}"
         )
+        logged = output / EVENTS
+        before = logged.stat().st_size if logged.exists() else 0  # of a run that is resumed
         with Federation(folder, nodes, secure) as federation:
-            run = federation.run(app, config)
-            _follow(run, folder / "run.log", notice)
-        if not (output / "summary.json").exists():
-            log = (folder / "run.log").read_text(errors="replace").splitlines()
-            said = [line.strip() for line in log if "Error" in line]
+            stopped = _follow(federation.run(app, config), logged, before, notice)
+        if not (output / SUMMARY).exists():
+            reason = stopped or _last_error(folder / "run.log")
             raise FedmuxError(
-                f"the federation did not finish: {said[-1] if said else 'see Flower above'}; "
-                f"`fedmux flower up` with -o {output} goes on"
+                f"the federation did not finish: {reason}; `fedmux flower up` with -o {output} continues"
             )
 
 
-def _follow(run: "subprocess.Popen[bytes]", log: Path, notice: Callable[[str], None]) -> None:
-    """What the server says, as it says it, until the run ends."""
-    with log.open(errors="replace") as file:
-        ended = False
-        while True:
-            line = file.readline()
-            if line.endswith("\n"):
-                text = SERVER_LINE.sub("", line.strip())
-                if re.match(r"round \d|\d+ clients are|client |task |goes on |metrics: ", text):
-                    notice(text)
-            elif ended:
-                return
-            else:
-                ended = run.poll() is not None
-                time.sleep(0.2)
+def _follow(
+    run: "subprocess.Popen[bytes]", log: Path, place: int, notice: Callable[[str], None]
+) -> str | None:
+    """Show the server's notices until the run ends; the reason if the server stopped by itself."""
+    stopped = None
+    for event in _events(run, log, place):
+        if event["event"] == "notice":
+            notice(event["text"])
+        elif event["event"] == "stopped":
+            stopped = event["reason"]
+    return stopped
+
+
+def _events(run: "subprocess.Popen[bytes]", log: Path, place: int) -> Iterator[dict[str, Any]]:
+    """Those logged after a place in the file, as they come, until the run ends."""
+    ended = False
+    while not ended:
+        ended = run.poll() is not None  # before reading, so that nothing is missed
+        if log.exists():
+            with log.open("rb") as file:
+                file.seek(place)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    place += len(line)
+                    yield json.loads(line)
+        if not ended:
+            time.sleep(0.2)
+
+
+def _last_error(log: Path) -> str:
+    """From Flower's log of a run whose server could not log the reason itself."""
+    errors = [line.strip() for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+    return errors[-1] if errors else "Flower reports no error"
 
 
 def _script(name: str) -> str:
@@ -234,47 +247,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-
-
-def _node_key(path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP384R1())
-    openssh = serialization.PrivateFormat.OpenSSH
-    none = serialization.NoEncryption()
-    _write_private(path, key.private_bytes(serialization.Encoding.PEM, openssh, none))
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    path.with_name(path.name + ".pub").write_bytes(public + b"\n")
-
-
-def _certificates(folder: Path) -> None:
-    """A certificate authority of a month's life, and a certificate for this machine's loopback."""
-    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
-    ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedmux local federation")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
-    today = datetime.datetime.now(datetime.UTC)
-
-    def certificate(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(today - datetime.timedelta(hours=1))
-            .not_valid_after(today + datetime.timedelta(days=30))
-        )
-
-    ca = certificate(issuer, ca_key).add_extension(x509.BasicConstraints(True, None), critical=True)
-    names = x509.SubjectAlternativeName(
-        [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
-    )
-    server = certificate(subject, server_key).add_extension(names, critical=False)
-    (folder / "ca.crt").write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
-    (folder / "server.pem").write_bytes(server.sign(ca_key, hashes.SHA256()).public_bytes(pem))
-    private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none)
-    _write_private(folder / "server.key", private)

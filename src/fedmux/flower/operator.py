@@ -1,7 +1,7 @@
-"""What the person who runs the server sees: a log of events, Prometheus metrics, and whether it goes on.
+"""What the person who runs the server sees: a log of events, Prometheus metrics, and whether it is alive.
 
-The log has one JSON line for each event. Over HTTP there are /metrics, /health and /version; nothing can be
-changed there, and there is no password, so the port stays on loopback or in a network of your own.
+The log has one JSON line for each event. /metrics, /health and /version are served over HTTP, read-only and
+without a password, so keep the port on loopback or on a network of your own.
 """
 
 import errno
@@ -33,7 +33,7 @@ VERSIONS = {name: version(name) for name in ("fedmux", "flwr", "torch")} | {
 
 
 class Operator:
-    """A context: inside it the port is open, if one is wanted (0: any that is free, see `port`)."""
+    """A context: inside it the port is open, if one is wanted; for 0 any that is free, then in `port`."""
 
     def __init__(
         self, log: Path, *, host: str = "127.0.0.1", port: int | None = None, patience: float = 600.0
@@ -47,15 +47,15 @@ class Operator:
         def counter(name: str, meaning: str, *labels: str) -> Counter:  # ends in _total where it is shown
             return Counter(f"fedmux_{name}", meaning, labels, registry=self.metrics)
 
-        self._info = Info("fedmux", "What is trained, by which versions", registry=self.metrics)
+        self._info = Info("fedmux", "What is trained, with which versions", registry=self.metrics)
         self._round = gauge("round", "Number of the last completed round")
         self._rounds = counter("rounds", "Rounds that this process completed")
         self._ended = gauge("last_round_timestamp_seconds", "When the last round ended")
-        self._clients = gauge("clients", "Clients that were there in the last round")
+        self._clients = gauge("clients", "Clients that were connected in the last round")
         self._phases = counter("phase_seconds", "Seconds spent in a phase of rounds", "phase")
-        self._failures = counter("failures", "Answers that did not come or were refused", "task", "kind")
+        self._failures = counter("failures", "Answers that were missing or refused", "task", "kind")
         self._diverged = gauge(
-            "task_diverged_round", "When a task was paused as diverged; 0: it was not", "task"
+            "task_diverged_round", "Round in which a task was paused as diverged; 0: not paused", "task"
         )
         self._scores = {
             "accuracy": gauge("task_accuracy", "On the server's test points", "task"),
@@ -67,7 +67,7 @@ class Operator:
             "upload_bytes": counter("upload_bytes", "Bytes of updates and reports", "task"),
         }
         self._info.info(VERSIONS)
-        for unknown in (self._ended, self._clients):  # not 0, which would set off alerts
+        for unknown in (self._ended, self._clients):  # 0 would set off alerts
             unknown.set(math.nan)
         self._lock, self._failing = threading.Lock(), False
         self._progress, self._last = time.monotonic(), 0
@@ -94,15 +94,15 @@ class Operator:
             self._server.server_close()
             self._server = None
 
-    # What is told
+    # What happens
 
     def describe(self, **facts: object) -> None:
-        """What this process trains: the event "start", and the labels of fedmux_info."""
+        """What this process trains, as the event "start" and as labels of fedmux_info."""
         self._info.info(VERSIONS | {key: str(value) for key, value in facts.items()})
         self.event("start", **facts, versions=VERSIONS)
 
     def resumed(self, round: int) -> None:
-        """The run goes on after a round that an earlier process completed."""
+        """The run continues after a round that an earlier process completed."""
         self._last = round
         self._round.set(round)
         self.event("resume", round=round)
@@ -128,12 +128,12 @@ class Operator:
         self.event("round", **metrics)
 
     def failure(self, failure: Failure) -> None:
-        """Told at once, not when the round ends."""
+        """Logged at once, not when the round ends."""
         self._failures.labels(failure.task, failure.kind).inc()
         self.event("failure", round=self._last + 1, **asdict(failure))
 
     def event(self, name: str, /, **fields: object) -> None:
-        """One line of the log. A disk that is full is told once and stops nothing."""
+        """One line of the log. A full disk is reported once and stops nothing."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = _json({"time": now, "event": name} | fields).encode() + b"\n"
         with self._lock:
@@ -142,13 +142,15 @@ class Operator:
                 _append(self.log, line)
             except OSError as error:
                 if not self._failing:
-                    reason = f"{self.log}: cannot be written ({error.strerror}); training goes on without it"
+                    reason = (
+                        f"{self.log}: cannot be written ({error.strerror}); training continues without it"
+                    )
                     print(reason, file=sys.stderr, flush=True)
                 self._failing = True
             else:
                 self._failing = False
 
-    # What is asked
+    # What is served
 
     def _answer(self, request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
         status, kind, body = self._page(request["REQUEST_METHOD"], request["PATH_INFO"])
@@ -174,7 +176,7 @@ class Operator:
 
 
 def _json(value: dict[str, Any]) -> str:
-    """As JSON, whatever is in it; JSON has no NaN."""
+    """As JSON, whatever is in it: NaN, which JSON does not have, as text."""
     try:
         return json.dumps(value, default=str, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -194,13 +196,13 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Without the search for this machine's name, which waits for a name server."""
+        """Without looking up this machine's name, which can wait for a name server."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever hung up in the middle of an answer does not matter."""
+        """Ignore clients that hang up before they have the answer."""
 
 
 class _QuietHandler(WSGIRequestHandler):

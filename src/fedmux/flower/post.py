@@ -1,4 +1,4 @@
-"""Messages to nodes and their replies: sent at once, matched one by one, waited for until a deadline."""
+"""Messages to nodes: all sent at once, replies matched one by one until a deadline."""
 
 import time
 from collections.abc import Generator, Mapping
@@ -7,9 +7,9 @@ from typing import NamedTuple
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-POLL = 0.3  # seconds between looks for replies
+POLL = 0.3  # seconds between checks for replies
 LONGEST_REASON = 300  # characters
-KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # of Flower's error codes; the others: the app raised
+KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # Flower's error codes; any other: the app raised
 
 
 class Trouble(NamedTuple):
@@ -29,7 +29,7 @@ class Post:
         return set(self.grid.get_node_ids())
 
     def busy(self) -> set[int]:
-        """Nodes at work on something that is not waited for any more."""
+        """Nodes still at work on something that nobody waits for any more."""
         if self._unawaited:
             for reply in self.grid.pull_messages(list(self._unawaited)):
                 del self._unawaited[reply.metadata.reply_to_message_id]
@@ -40,9 +40,9 @@ class Post:
     def ask(
         self, kind: str, contents: Mapping[int, RecordDict]
     ) -> Generator[tuple[int, RecordDict | Trouble]]:
-        """Each node once, with its reply or why there is none, as they come.
+        """Each node once, with its reply or why there is none, as they arrive.
 
-        Whoever closes this early leaves the others busy.
+        Closing this early leaves the others busy.
         """
         messages = [
             Message(content, dst_node_id=node, message_type=kind, ttl=self.deadline)
@@ -54,7 +54,7 @@ class Post:
         end = time.monotonic() + self.deadline
         try:
             for node in set(contents) - set(waiting.values()):
-                yield node, Trouble("unreachable", "the message was not taken")
+                yield node, Trouble("unreachable", "the SuperLink did not take the message")
             while waiting and time.monotonic() < end:
                 for reply in self.grid.pull_messages(list(waiting)):
                     arrived[reply.metadata.reply_to_message_id] = reply
@@ -74,7 +74,7 @@ class Post:
         return f"no answer within {self.deadline:g} s"
 
     def _trouble(self, reply: Message) -> Trouble:
-        """Of a reply that is an error; a message that expires comes back as one."""
+        """From an error reply; a message that expires comes back as one."""
         code, lines = reply.error.code, (reply.error.reason or "").strip().splitlines() or ["unknown"]
         kind = KINDS.get(code, "raised")
         return Trouble(

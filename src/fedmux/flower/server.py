@@ -1,15 +1,12 @@
 """The ServerApp: the same rounds as in a simulation, over the nodes of a SuperLink.
 
-The run's configuration says where the experiment file is (`experiment`), where the run goes (`output`), and
-the `Terms`. An output folder that holds a run is resumed.
+The run's configuration names the experiment file (`experiment`) and the run folder (`output`), and gives the
+`Terms`. An output folder that holds a run is resumed.
 """
 
-import io
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +21,21 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.flower.fleet import FlowerFleet
+from fedmux.flower.journal import FlowerJournal
 from fedmux.flower.operator import Operator
+from fedmux.flower.post import Post
+from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How, check, from_experiment
 from fedmux.importing import first_line
 from fedmux.methods import options
-from fedmux.population import Ints, Population
+from fedmux.population import Population
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.layout import CLIENTS, POPULATION, RELEASES
+from fedmux.runs.layout import CLIENTS, EVENTS, EXPERIMENT, POPULATION, RELEASES
 from fedmux.runs.reading import Run
+from fedmux.runs.rounds import Round
 from fedmux.runs.writing import RunFolder
-from fedmux.tasks.task import LocalSgd, Task
+from fedmux.tasks.task import Task
+from fedmux.training.assembly import local_sgd
 from fedmux.training.running import to_resume
 from fedmux.training.setting import Setting
 from fedmux.training.training import Observer, Training
@@ -46,8 +48,8 @@ class Terms(BaseModel):
         frozen=True, alias_generator=lambda name: name.replace("_", "-"), populate_by_name=True
     )
 
-    deadline: float = Field(300.0, gt=0, le=1e7, description="seconds that a client has for an answer")
-    minimum_clients: int = Field(1, ge=1, description="fewer are waited for before each round")
+    deadline: float = Field(300.0, gt=0, le=1e7, description="seconds that a client has to answer")
+    minimum_clients: int = Field(1, ge=1, description="that each round waits for")
     wait: float = Field(180.0, ge=0, le=1e7, description="seconds to wait for them")
     largest_norm: float = Field(
         1e6, gt=0, allow_inf_nan=False, description="of an update; longer ones are refused"
@@ -57,43 +59,39 @@ class Terms(BaseModel):
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> "Terms":
-        """Of a run's configuration; the app may have keys of its own beside them."""
+        """From a run's configuration, in which the app may have keys of its own."""
         return validated(cls, dict(config), "the run's configuration")
 
 
 @dataclass(frozen=True, eq=False)
 class Connected(Setting):
-    """A setting whose population is whoever is connected."""
+    """A setting whose population is the clients that are connected."""
 
     meet: Callable[[], Population] = field(kw_only=True)
-    fleet: FlowerFleet = field(kw_only=True)
+    roster: Roster = field(kw_only=True)
     file: Path = field(kw_only=True)
 
     def in_round(self, round: int) -> Population:
-        """Who is there; whoever is new is in the record from then on."""
-        before = self.fleet.population
+        """Who is there; new clients are recorded at once."""
+        before = self.roster.population
         now = self.meet()
-        if self.fleet.population is not before:
+        if self.roster.population is not before:
             self.keep()
         return now
 
     def keep(self) -> None:
-        replace(self, population=self.fleet.population).save(self.file)
+        replace(self, population=self.roster.population).save(self.file)
 
     @property
     def constant(self) -> bool:
         return False
 
     def changes(self) -> dict[str, list[Any]]:
-        return self.fleet.changes()
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # into the log that Flower streams
+        return self.roster.changes()
 
 
 def server_app(tasks: Mapping[str, FlowerTask] | None = None) -> ServerApp:
-    """A ServerApp that trains an experiment; without tasks, those that the experiment file describes."""
+    """A ServerApp that trains an experiment; by default on the tasks that the experiment file describes."""
     app = ServerApp()
 
     @app.main()
@@ -112,7 +110,6 @@ def serve(
     given: Mapping[str, FlowerTask],
     output: Path,
     terms: Terms,
-    notice: Callable[[str], None] = _say,
 ) -> Run:
     """Train on real clients; resumes a run that the output folder holds."""
     torch.set_num_threads(1)
@@ -125,24 +122,24 @@ def serve(
     tasks = [_task(experiment, given, number) for number in range(len(experiment.tasks))]
     record = _record(experiment, output)
     if record is None:
-        notice(f"{output}: is finished already")
+        _print(f"{output}: is finished already")
         return Run(output)
     operator = Operator(
-        output / "log.jsonl",
+        output / EVENTS,
         host=terms.metrics_host,
         port=None if terms.metrics_port < 0 else terms.metrics_port,
         patience=4 * terms.deadline + terms.wait + 60,  # a round: hello, two rounds of signals, training
     )
 
-    def tell(line: str) -> None:
+    def notice(line: str) -> None:
         operator.event("notice", text=line)
-        notice(line)
+        _print(line)
 
     try:
         with operator:
             if operator.port is not None:
-                tell(f"metrics: http://{operator.host}:{operator.port}/metrics")
-            _train(grid, experiment, tasks, record, terms, operator, tell)
+                notice(f"metrics: http://{operator.host}:{operator.port}/metrics")
+            _train(grid, experiment, tasks, record, terms, operator, notice)
     except Exception as error:
         operator.event("stopped", reason=first_line(error))
         raise
@@ -158,29 +155,14 @@ def _train(
     record: RunFolder,
     terms: Terms,
     operator: Operator,
-    tell: Callable[[str], None],
+    notice: Callable[[str], None],
 ) -> None:
-    numbers, clients = record.path / CLIENTS, experiment.population.clients
-    releases = record.path / RELEASES  # never cut back: rounds that are repeated are further releases
-    fleet = FlowerFleet(
-        grid,
-        tasks,
-        clients,
-        experiment.seed,
-        terms.deadline,
-        terms.largest_norm,
-        known=json.loads(numbers.read_bytes()),
-        people=_people(record.path / POPULATION),
-        remember=lambda known: write_atomically(numbers, json.dumps(known, indent=1).encode()),
-        failed=operator.failure,
-        releases=np.load(releases) if releases.exists() else None,
-        released=partial(_save_array, releases),
-    )
+    fleet = _fleet(grid, experiment, tasks, record.path, terms, operator)
     begun: list[Training] = []
 
     def meet() -> Population:
         try:
-            return _gather(fleet, terms, tell)
+            return _gather(fleet, terms, notice)
         except FedmuxError:
             if begun:
                 begun[0].save()  # between two rounds, so that none is done again
@@ -191,39 +173,50 @@ def _train(
         experiment=experiment.name, method=method, seed=experiment.seed, rounds=experiment.rounds
     )
     meet()
-    tell(f"{len(fleet.nodes)} clients are there")
-    presence = Presence(
-        clients, [task.name for task in tasks], experiment.seed, clients, [], None, None, None
-    )
-    setting = Connected(
-        fleet.population, tasks, [], presence, meet=meet, fleet=fleet, file=record.path / POPULATION
-    )
-    observers: list[Observer] = [operator.round, partial(_tell, experiment, tell)]
+    notice(f"{len(fleet.roster.nodes)} clients are there")
+    setting = _setting(experiment, tasks, fleet.roster, meet, record.path / POPULATION)
+    observers: list[Observer] = [operator.round, lambda entry: notice(_line(entry, experiment.rounds))]
     training = Training(experiment, setting, record, observers, fleet=fleet)
-    training.start(tell)
+    training.start(notice)
     begun.append(training)
     if training.state.round:
         operator.resumed(training.state.round)
-        tell(f"goes on after round {training.state.round}")
+        notice(f"continuing after round {training.state.round}")
     training.loop(lambda: False)
     operator.event("finished", rounds=training.state.round)
+
+
+def _fleet(
+    grid: Grid, experiment: Experiment, tasks: list[Task], run: Path, terms: Terms, operator: Operator
+) -> FlowerFleet:
+    """A fleet that knows what earlier processes left in the run folder."""
+    clients, names = experiment.population.clients, [task.name for task in tasks]
+    journal = FlowerJournal(clients, len(tasks), run / RELEASES, operator.failure)
+    roster = Roster(names, clients, journal, run / CLIENTS, _people(run / POPULATION))
+    post = Post(grid, terms.deadline)
+    return FlowerFleet(post, tasks, experiment.seed, roster, journal, terms.largest_norm)
+
+
+def _setting(
+    experiment: Experiment, tasks: list[Task], roster: Roster, meet: Callable[[], Population], file: Path
+) -> Connected:
+    clients, names = experiment.population.clients, [task.name for task in tasks]
+    presence = Presence(clients, names, experiment.seed, clients, [], None, None, None)
+    return Connected(roster.population, tasks, [], presence, meet=meet, roster=roster, file=file)
 
 
 def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) -> Task:
     settings = experiment.tasks[number]
     if settings.name not in given:
         raise FedmuxError(f'task "{settings.name}" of the experiment is not among the app\'s tasks')
-    local = LocalSgd(
-        settings.batch_size, settings.local_epochs, settings.momentum, settings.weight_decay, settings.clip
-    )
     return given[settings.name].server_task(
-        settings.name, How(local, settings.learning_rate, settings.privacy)
+        settings.name, How(local_sgd(settings), settings.learning_rate, settings.privacy)
     )
 
 
 def _record(experiment: Experiment, output: Path) -> RunFolder | None:
-    """A new run's folder, or that of one that is not finished; None if it is."""
-    if not (output / "experiment.toml").exists():
+    """The folder of a new run or of an unfinished one; None if the run is finished."""
+    if not (output / EXPERIMENT).exists():
         if not output.exists() or not any(output.iterdir()):
             output.mkdir(parents=True, exist_ok=True)
             write_atomically(output / CLIENTS, b"{}")
@@ -238,36 +231,37 @@ def _record(experiment: Experiment, output: Path) -> RunFolder | None:
 
 
 def _people(file: Path) -> Population | None:
-    """What an earlier process knew of its clients."""
+    """What an earlier process knew about its clients."""
     if not file.exists():
         return None
     with np.load(file) as arrays:
         return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
 
 
-def _save_array(file: Path, array: Ints) -> None:
-    data = io.BytesIO()
-    np.save(data, array)
-    write_atomically(file, data.getvalue())
+def _line(entry: Round, rounds: int) -> str:
+    scores = [
+        f"{name} {task.accuracy:.1%}" for name, task in entry.tasks.items() if task.accuracy is not None
+    ]
+    return f"round {entry.round}/{rounds}  {'  '.join(scores)}"
 
 
-def _tell(experiment: Experiment, tell: Callable[[str], None], metrics: Mapping[str, Any]) -> None:
-    scored = {name: v["accuracy"] for name, v in metrics["tasks"].items() if "accuracy" in v}
-    text = "  ".join(f"{name} {accuracy:.1%}" for name, accuracy in scored.items())
-    tell(f"round {metrics['round']}/{experiment.rounds}  {text}")
+def _print(line: str) -> None:
+    print(line, flush=True)  # into the log that Flower streams
 
 
-def _gather(fleet: FlowerFleet, terms: Terms, tell: Callable[[str], None]) -> Population:
-    """Who can train, once enough clients are there and one is free; says so if they do not come."""
+def _gather(fleet: FlowerFleet, terms: Terms, notice: Callable[[str], None]) -> Population:
+    """Who can train, once enough clients are there and one is free."""
     end, waiting, least = time.monotonic() + terms.wait, False, terms.minimum_clients
-    while not (people := fleet.meet()).available.any() or len(fleet.nodes) < least:
+    while True:
+        people, there = fleet.meet(), len(fleet.roster.nodes)
+        if there >= least and people.available.any():
+            return people
         if not waiting:
-            tell(f"{len(fleet.nodes)} clients are there; waiting for at least {least}, one of them free")
+            notice(f"{there} clients are there; waiting for at least {least}, one of them free")
         waiting = True
         if time.monotonic() > end:
             raise FedmuxError(
-                f"only {len(fleet.nodes)} of at least {least} clients came within {terms.wait:g} s; "
+                f"only {there} of at least {least} clients came within {terms.wait:g} s; "
                 "run the app again with the same output when they are there"
             )
         time.sleep(1)
-    return people

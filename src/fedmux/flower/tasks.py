@@ -23,7 +23,7 @@ Points = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class How:
-    """What the server says of a task's local training."""
+    """The server's settings for a task's local training."""
 
     local: LocalSgd
     rate: Callable[[int], float]
@@ -40,10 +40,10 @@ class FlowerTask:
     loss: str = "cross-entropy"
     loss_options: Mapping[str, Any] = field(default_factory=dict)
     metric: str | None = None
-    privacy: Privacy | None = None  # a client's own rule, which outranks what the server asks for
+    privacy: Privacy | None = None  # a client's own rule, which overrides the server's
 
     def task(self, name: str, how: How, points: Points, at: int) -> Task:
-        """With one client's points, at its number in the fleet; the seed's draws depend on that number."""
+        """For one client, with its points at its number in the fleet, on which the seed's draws depend."""
         how = replace(how, privacy=self.privacy or how.privacy)
         return self._task(name, how, points, np.array([0] * (at + 1) + [len(points[0])]), (points, points))
 
@@ -79,7 +79,7 @@ class FlowerTask:
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what only a simulation can do: real clients come and go as they please."""
+    """Refuse what only a simulation can do: real clients come and go by themselves."""
     if experiment.dropout and experiment.dropout.rate not in (0, (0, 0)):
         raise FedmuxError(
             "[dropout] rate is for simulations; real clients fail by themselves: set rate = 0.0"
@@ -93,7 +93,7 @@ def check(experiment: Experiment) -> None:
 
 
 def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
-    """An experiment file's tasks as a simulation would have them; a node's `partition-id` is its client."""
+    """An experiment file's tasks with a simulation's data; a node is the client of its `partition-id`."""
     from fedmux.training.assembly import assemble
 
     torch.set_num_threads(1)

@@ -1,12 +1,12 @@
-"""What goes over the wire, message by message: flat vectors and scalars, nothing that has to be unpickled.
+"""What goes over the wire, message by message: flat vectors and scalars, never a pickle.
 
     query.hello     -> nothing           <- who, processors, tasks with their numbers of points
     query.signals   -> models, jobs      <- a loss, a norm, a beta for each task
     train.multi     -> models, jobs      <- an update and buffers for each task
     evaluate.multi  -> models, jobs      <- a loss and a score for each task
 
-One message takes all tasks of a node. A job says which task and client these are by number, the round, the
-seed, and how local training goes.
+A message carries all tasks of a node. A job gives the numbers of its task and client, the round, the seed and
+the settings of local training.
 """
 
 import math
@@ -18,16 +18,12 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from fedmux.aggregation import LocalRule
-from fedmux.aggregation.proximal import Proximal
-from fedmux.aggregation.scaffold import Scaffold
-from fedmux.errors import FedmuxError
 from fedmux.model import Model
 from fedmux.privacy import Privacy
-from fedmux.tasks.task import LocalSgd, Task
+from fedmux.tasks.task import LocalSgd
 
-HEADER = 1024  # bytes around an array's own
-LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is not believed
+HEADER = 1024  # bytes that a serialised array may have besides its data
+LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is refused
 HELLO, EVALUATE = "query.hello", "evaluate.multi"
 
 
@@ -36,7 +32,7 @@ def vectors(**tensors: Tensor) -> ArrayRecord:
 
 
 def tensor(record: ArrayRecord, name: str, like: Tensor | None = None) -> Tensor:
-    """A vector that came; ValueError if it is not `like` what was expected, before anything is decoded."""
+    """A received vector; ValueError if it is not `like` what was expected, before it is decoded."""
     array = record[name]
     if like is not None:
         wanted = str(like.dtype).removeprefix("torch.")
@@ -52,7 +48,7 @@ def tensor(record: ArrayRecord, name: str, like: Tensor | None = None) -> Tensor
 
 @dataclass(frozen=True)
 class Hello:
-    """Who a client is and what it has."""
+    """Who a client is, and what it has."""
 
     client: str
     processors: int
@@ -65,7 +61,7 @@ class Hello:
 
     @classmethod
     def read(cls, content: RecordDict) -> "Hello":
-        """ValueError if it cannot be what a client says of itself."""
+        """ValueError if no sound client would send this."""
         record: dict[str, Any] = dict(content.config_records.get("hello") or {})
         client, processors = record.get("client"), record.get("processors")
         tasks, sizes = record.get("tasks"), record.get("sizes")
@@ -74,14 +70,14 @@ class Hello:
         if not isinstance(processors, int) or not 0 <= processors <= MOST_PROCESSORS:
             raise ValueError(f"processors = {processors} is not a number from 0 to {MOST_PROCESSORS}")
         if not isinstance(tasks, list) or not isinstance(sizes, list) or len(tasks) != len(sizes):
-            raise ValueError("tasks and sizes do not belong together")
+            raise ValueError("tasks and sizes do not match")
         if not all(isinstance(size, int) and 0 <= size <= MOST_POINTS for size in sizes):
             raise ValueError(f"a number of points is not from 0 to {MOST_POINTS}")
         return cls(client, processors, dict(zip(map(str, tasks), sizes)))
 
 
 def scalars(content: RecordDict, name: str, wanted: list[str]) -> dict[str, float] | None:
-    """Numbers of a report; None if one is missing or is no number."""
+    """Numbers of a report; None if one is missing or not a number."""
     record: dict[str, Any] = dict(content.metric_records.get(name) or {})
     values = {key: record.get(key) for key in wanted}
     if not all(isinstance(value, int | float) for value in values.values()):
@@ -91,7 +87,7 @@ def scalars(content: RecordDict, name: str, wanted: list[str]) -> dict[str, floa
 
 @dataclass(frozen=True)
 class Job:
-    """One task's part of a message: the model, whose data and which draws, and how to train."""
+    """One task's part of a message: the model, the client, what its draws depend on, how to train."""
 
     model: Model
     task: int
@@ -104,7 +100,7 @@ class Job:
     privacy: Privacy | None = None
 
     def put(self, content: RecordDict, name: str, model: ArrayRecord | None = None) -> None:
-        """`model`: the same as a record, if it has been made for another message."""
+        """`model`: the model as a record, if one was made for another message."""
         content[f"model.{name}"] = model or vectors(
             parameters=self.model.parameters, buffers=self.model.buffers
         )
@@ -147,47 +143,8 @@ def jobs(content: RecordDict) -> dict[str, Job]:
     return {name: Job.read(content, name) for name in names}
 
 
-def put_rule(content: RecordDict, rule: LocalRule | None, task: Task, number: int, client: int) -> None:
-    """What changes the local steps, if anything does."""
-    if rule is None:
-        return
-    if isinstance(rule, Proximal):
-        content[f"rule.{task.name}"] = ConfigRecord({"kind": "proximal", "mu": rule.mu})
-    elif isinstance(rule, Scaffold):
-        correction = rule.corrections(number, np.array([client]))[0]
-        content[f"rule.{task.name}"] = ConfigRecord({"kind": "scaffold"})
-        content[f"correction.{task.name}"] = vectors(correction=correction)
-    else:
-        raise FedmuxError(
-            f"the local rule {type(rule).__name__} cannot be sent to real clients; proximal and scaffold can"
-        )
-
-
-class Corrected(LocalRule):
-    """SCAFFOLD's step with the correction that came over the wire."""
-
-    def __init__(self, correction: Tensor) -> None:
-        self.correction = correction
-
-    def corrections(self, task: int, clients: np.ndarray) -> Tensor:
-        return self.correction.expand(len(clients), -1)
-
-    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
-        assert correction is not None
-        return gradient + correction
-
-
-def read_rule(content: RecordDict, name: str) -> LocalRule | None:
-    if f"rule.{name}" not in content.config_records:
-        return None
-    record: dict[str, Any] = dict(content.config_records[f"rule.{name}"])
-    if record["kind"] == "proximal":
-        return Proximal(record["mu"])
-    return Corrected(tensor(content.array_records[f"correction.{name}"], "correction"))
-
-
 def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> tuple[str, str] | None:
-    """Why an update cannot be taken, its kind and the reason; None: it can."""
+    """Why an update is refused, as the kind of failure and the reason; None: it is not."""
     for given, own in ((update, model.parameters), (buffers, model.buffers)):
         if given.shape != own.shape:
             return "shape", f"wrong shape {tuple(given.shape)}, not {tuple(own.shape)}"

@@ -1,0 +1,29 @@
+"""What a method changes in a client's local step."""
+
+from torch import Tensor
+
+from fedmux.population import Ints
+
+Scalar = int | float | str  # bool is an int
+
+
+class LocalRule:
+    """Changes what a client's local step does. Elementwise, so that it can run on stacked clients too."""
+
+    def corrections(self, task: int, clients: Ints) -> Tensor | None:
+        """Vectors (k x P) that go to some clients with the model, if the rule needs them."""
+        return None
+
+    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
+        """The gradient to step along, from the loss's gradient at `weights`; before clipping and momentum.
+
+        Of its arguments and constants alone: on a GPU it is captured once and replayed in later rounds.
+        """
+        raise NotImplementedError
+
+    def arguments(self) -> dict[str, Scalar]:
+        """Keyword arguments from which a real client rebuilds the rule: by default its attributes.
+
+        Only `gradient` is called there; the correction comes with the model.
+        """
+        return dict(vars(self))

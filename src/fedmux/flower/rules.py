@@ -1,0 +1,83 @@
+"""How a local rule reaches a client: its class by name, its arguments as scalars, its correction.
+
+The client imports the class, which must therefore be in fedmux, in the app, or installed at the client.
+"""
+
+import inspect
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedmux.aggregation import LocalRule
+from fedmux.aggregation.local_rule import Scalar
+from fedmux.errors import FedmuxError
+from fedmux.flower.wire import tensor, vectors
+from fedmux.importing import import_object
+from fedmux.population import Ints
+
+CLASS = "class"  # a word that no argument can have as its name
+
+
+def put_rule(content: RecordDict, rule: LocalRule | None, name: str, task: int, client: int) -> None:
+    """What changes the local steps of a task, if anything does."""
+    if rule is None:
+        return
+    content[f"rule.{name}"] = ConfigRecord({CLASS: _reference(type(rule)), **_arguments(rule)})
+    correction = rule.corrections(task, np.array([client]))
+    if correction is not None:
+        content[f"correction.{name}"] = vectors(correction=correction[0])
+
+
+def _reference(kind: type[LocalRule]) -> str:
+    if kind.__module__ == "__main__" or not kind.__qualname__.isidentifier():
+        raise FedmuxError(
+            f"the local rule {kind.__name__} cannot be sent to real clients, which import it by name; define "
+            "it at the top level of a module of the app"
+        )
+    return f"{kind.__module__}:{kind.__name__}"
+
+
+def _arguments(rule: LocalRule) -> dict[str, Scalar]:
+    """Those from which the rule can be rebuilt."""
+    arguments, reason = rule.arguments(), ""
+    try:
+        inspect.signature(type(rule)).bind(**arguments)
+    except TypeError as error:
+        reason = str(error)
+    for name, value in arguments.items():
+        if type(value) not in (int, float, str, bool):
+            reason = f"{name} is a {type(value).__name__}, not a plain number, text or boolean"
+    if reason:
+        raise FedmuxError(
+            f"the local rule {type(rule).__name__} cannot be sent to real clients: {reason}; define "
+            "arguments() to return what __init__ needs at a client"
+        )
+    return arguments
+
+
+class Received(LocalRule):
+    """A rule that was rebuilt here, with the correction that came for this client."""
+
+    def __init__(self, rule: LocalRule, correction: Tensor | None) -> None:
+        self.rule, self.correction = rule, correction
+
+    def corrections(self, task: int, clients: Ints) -> Tensor | None:
+        return None if self.correction is None else self.correction.expand(len(clients), -1)
+
+    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
+        return self.rule.gradient(gradient, weights, start, correction)
+
+
+def read_rule(content: RecordDict, name: str) -> LocalRule | None:
+    """The reverse of `put_rule`."""
+    if f"rule.{name}" not in content.config_records:
+        return None
+    arguments: dict[str, Any] = dict(content.config_records[f"rule.{name}"])
+    reference = arguments.pop(CLASS)
+    kind = import_object(reference, "local rule")
+    if not (isinstance(kind, type) and issubclass(kind, LocalRule)):
+        raise FedmuxError(f'local rule "{reference}": not a subclass of fedmux.LocalRule')
+    sent = content.array_records.get(f"correction.{name}")
+    return Received(kind(**arguments), None if sent is None else tensor(sent, "correction"))

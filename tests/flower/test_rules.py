@@ -1,0 +1,111 @@
+"""A local rule reaches a client whole, or is refused with the remedy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, RecordDict
+from torch import Tensor, nn
+
+from conftest import task_of
+from fedmux.aggregation import LocalRule
+from fedmux.aggregation.proximal import Proximal
+from fedmux.aggregation.scaffold import Corrected
+from fedmux.errors import FedmuxError
+from fedmux.fleet.local import TightLoop
+from fedmux.flower.rules import put_rule, read_rule
+from fedmux.tasks.task import LocalSgd
+
+SIZE = 15
+
+
+@dataclass
+class Tilted(LocalRule):
+    """Uses all that a rule is given."""
+
+    mu: float
+    power: int = 1
+    only: str = "both"
+    absolute: bool = False
+
+    def corrections(self, task: int, clients: np.ndarray) -> Tensor:
+        return torch.linspace(-1, 1, SIZE) * (torch.from_numpy(clients)[:, None] + task)
+
+    def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
+        assert correction is not None and self.only == "both"
+        return gradient + (self.mu * (weights - start)) ** self.power + correction * (1 + self.absolute)
+
+
+class Server(LocalRule):
+    """Has what no client needs."""
+
+    def __init__(self, table: Tensor | None = None) -> None:
+        self.table = table
+
+
+class Renamed(LocalRule):
+    def __init__(self, mu: float) -> None:
+        self.strength = mu
+
+
+class Listed(Renamed):
+    def arguments(self) -> dict[str, list[int]]:  # type: ignore[override]
+        return {"mu": [1, 2]}
+
+
+class Foreign:
+    pass
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Tilted(0.25),
+        Tilted(2.0, 2, absolute=True),
+        Proximal(1),
+        Corrected(lambda task, clients: torch.full((len(clients), SIZE), 0.5 + task)),
+    ],
+    ids=str,
+)
+def test_a_rule_trains_at_a_client_as_it_does_in_a_simulation(rule: LocalRule) -> None:
+    torch.manual_seed(1)
+    x, y = torch.randn(12, 4), torch.randint(3, (12,))
+    local, rate = LocalSgd(batch_size=4, epochs=2), lambda round: 0.1
+    task = task_of(nn.Linear(4, 3), x, y, np.array([5, 7]), local=local, learning_rate=rate)
+    model, content = task.layout.read(), RecordDict()
+    put_rule(content, rule, "a", 2, 1)
+    received = read_rule(content, "a")
+    loop = TightLoop(task, 2, seed=3)
+    wanted, _ = loop.update(model, 1, 0, rule)
+    update, _ = loop.update(model, 1, 0, received)
+    plain, _ = loop.update(model, 1, 0)
+    assert torch.equal(update, wanted) and not torch.equal(update, plain)
+
+
+def test_nothing_is_sent_where_there_is_no_rule() -> None:
+    content = RecordDict()
+    put_rule(content, None, "a", 0, 0)
+    assert not content and read_rule(content, "a") is None
+
+
+def test_a_rule_that_a_client_could_not_rebuild_is_refused() -> None:
+    class Local(LocalRule):
+        pass
+
+    for rule, place, remedy in (
+        (Server(torch.zeros(1)), "Server.*table is a Tensor", "define arguments"),
+        (Tilted(np.float64(1)), "Tilted.*mu is a float64", "define arguments"),
+        (Renamed(1.0), "Renamed.*'mu'", "define arguments"),
+        (Listed(1.0), "Listed.*mu is a list", "define arguments"),
+        (Local(), "Local", "top level of a module"),
+    ):
+        with pytest.raises(FedmuxError, match=f"{place}.*{remedy}"):
+            put_rule(RecordDict(), rule, "a", 0, 0)
+
+
+@pytest.mark.parametrize("name", ["Foreign", "SIZE", "Absent"])
+def test_a_client_builds_local_rules_alone(name: str) -> None:
+    content = RecordDict({"rule.a": ConfigRecord({"class": f"{__name__}:{name}"})})
+    with pytest.raises(FedmuxError, match=f'local rule "{__name__}:{name}": '):
+        read_rule(content, "a")
