@@ -1,4 +1,4 @@
-"""The runs of a comparison by name, as its folder says: nothing is validated and no torch is needed for it."""
+"""The runs of a comparison by name, as its folder says; it validates nothing and needs no torch."""
 
 import itertools
 import re
@@ -57,7 +57,7 @@ def cell_name(label: str, seed: int) -> str:
 
 
 def label_of(method: Method) -> str:
-    return method if isinstance(method, str) else method.get("label", method.get("name", "?"))
+    return method if isinstance(method, str) else str(method.get("label", method.get("name", "?")))
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:

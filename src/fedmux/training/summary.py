@@ -7,8 +7,7 @@ import numpy as np
 from fedmux.experiment import Experiment
 from fedmux.methods import options
 from fedmux.population import Floats
-
-FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
+from fedmux.runs.rounds import FINAL_ROUNDS
 
 
 def across_tasks(accuracy: Floats) -> dict[str, float]:

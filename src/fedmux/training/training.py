@@ -153,7 +153,11 @@ class Training:
             self.record.finish(
                 {task.name: task.weights(model) for task, model in zip(self.tasks, self.models)},
                 {
-                    **summarise(self.experiment, Run(self.record.path).metrics, self.stopped),
+                    **summarise(
+                        self.experiment,
+                        [entry.line() for entry in Run(self.record.path).metrics],
+                        self.stopped,
+                    ),
                     **self._divergences(),
                     **self._privacy(Run(self.record.path).allocation),
                     **self.setting.summary(),

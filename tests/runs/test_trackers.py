@@ -16,7 +16,8 @@ from commands import small_experiment
 from conftest import table
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment.mistakes import validated
-from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name, figures, parameters
+from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name
+from fedmux.runs.trackers.tracker import figures, parameters
 
 Read = dict[str, list[tuple[int, float]]]  # (round, value) by name, in the order they are stored
 
