@@ -11,6 +11,7 @@ from rich.console import Console
 import fedmux
 from conftest import table
 from fedmux.console.progress import BLOCKS, RoundProgress, Sparkline
+from fedmux.runs.rounds import Round, TaskRound
 
 NAMES = ("clothes", "digits", "a-name-that-is-longer-than-its-column")
 
@@ -23,13 +24,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def metrics(number: int, **more: Any) -> dict[str, Any]:
+def metrics(number: int, **more: Any) -> Round:
     work = {"jobs": number % 7, "uploads": number % 5} if number else {}
     tasks = {
-        name: {"accuracy": 1 - 0.9 * math.exp(-number / (10 + 5 * i)), "loss": 1.0, **work}
+        name: TaskRound(accuracy=1 - 0.9 * math.exp(-number / (10 + 5 * i)), loss=1.0, **work)
         for i, name in enumerate(NAMES)
     }
-    return {"round": number, "seconds": 0.0, "tasks": tasks, **more}
+    return Round(number, tasks, **more)
 
 
 def drawn(progress: RoundProgress, width: int) -> list[str]:
@@ -91,8 +92,8 @@ def test_a_round_without_evaluation_keeps_the_last_accuracy(clock: list[float]) 
     progress = RoundProgress(10)
     progress(metrics(1))
     later = metrics(2)
-    for values in later["tasks"].values():
-        del values["accuracy"], values["loss"]
+    for figures in later.tasks.values():
+        figures.accuracy = figures.loss = None
     progress(later)
     assert drawn(progress, 80)[2].split()[:4] == ["clothes", "18.6%", "2", "2"]
 

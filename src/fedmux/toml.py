@@ -17,5 +17,5 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise FedmuxError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FedmuxError(f"{path}: is not valid TOML: {error}") from None

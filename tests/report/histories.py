@@ -7,20 +7,27 @@ import numpy as np
 
 from fedmux.runs.history import FINISHED, History
 from fedmux.runs.layout import ALLOCATION
+from fedmux.runs.rounds import Failure, OverTasks, Round
 
 QUANTILES = ("minimum", "p10", "p25", "median", "p75", "p90", "maximum")
 
 
-def entry(round: int, **tasks: dict[str, Any]) -> dict[str, Any]:
+def line(round: int, /, tasks: dict[str, Any] | None = None, **figures: Any) -> Round:
+    """A round as a log has it."""
+    found = Round.read({"round": round, "tasks": tasks or {}, **figures})
+    assert found is not None
+    return found
+
+
+def entry(round: int, **tasks: dict[str, Any]) -> Round:
     """A round's figures; the mean over tasks follows from those given."""
-    scores = [values["accuracy"] for values in tasks.values() if "accuracy" in values]
-    if not scores:
-        return {"round": round, "tasks": tasks}
-    overall = {"mean": float(np.mean(scores)), "minimum": min(scores), "variance": float(np.var(scores))}
-    return {"round": round, "tasks": tasks, "accuracy": overall}
+    found = line(round, tasks)
+    if scores := [values["accuracy"] for values in tasks.values() if "accuracy" in values]:
+        found.accuracy = OverTasks(float(np.mean(scores)), min(scores), float(np.var(scores)))
+    return found
 
 
-def history(metrics: list[dict[str, Any]], **changes: Any) -> History:
+def history(metrics: list[Round], **changes: Any) -> History:
     """A finished run of two tasks unless told otherwise; jobs as (round, client, task, count)."""
     jobs, population = changes.pop("jobs", []), changes.pop("population", {})
     method = changes.get("method", "random")
@@ -29,7 +36,7 @@ def history(metrics: list[dict[str, Any]], **changes: Any) -> History:
         "name": "small",
         "label": method,
         "tasks": ["a", "b"],
-        "rounds": metrics[-1]["round"] if metrics else 0,
+        "rounds": metrics[-1].round if metrics else 0,
         "state": FINISHED,
         "metrics": metrics,
         "summary": {},
@@ -76,17 +83,17 @@ def enormous(
             for name, x in zip(names, noise)
         }
         made = entry(round, **one)
-        made["probability"] = {name: {k: v * x for k, v in spread.items()} for name, x in zip(names, noise)}
-        made |= {"saturated": int(50 * noise[0]), "clients": clients - round, "dropped": int(20 * noise[0])}
-        made["events"] = {"joined": [1, 2, 3], "left": [4], "tasks_joined": names[:1] * (round % 500 == 7)}
-        made["failures"] = [{"kind": ("late", "lost", "raised")[round % 3]}]
-        made["phases"] = dict(zip(("signals", "plan", "train", "evaluate"), noise))
+        made.probability = {name: {k: v * x for k, v in spread.items()} for name, x in zip(names, noise)}
+        made.saturated, made.clients, made.dropped = int(50 * noise[0]), clients - round, int(20 * noise[0])
+        made.events = {"joined": [1, 2, 3], "left": [4], "tasks_joined": names[:1] * (round % 500 == 7)}
+        made.failures = [Failure("7", "a", "train", ("late", "lost", "raised")[round % 3], "no answer")]
+        made.phases = dict(zip(("signals", "plan", "train", "evaluate"), noise))
         metrics.append(made)
     for round in (1, rounds // 2, rounds):
         groups = rng.integers(-1, 6, clients)
         plane = (rng.normal(size=(clients, 2)) + groups[:, None]).tolist()
-        metrics[round]["allocation"] = {"groups": groups.tolist(), "plane": plane}
-        metrics[round]["allocation"]["rand_index"] = dict.fromkeys(names, 0.5)
+        metrics[round].allocation = {"groups": groups.tolist(), "plane": plane}
+        metrics[round].allocation["rand_index"] = dict.fromkeys(names, 0.5)
     labels = {f"labels.{name}": rng.integers(0, 30, (clients, 20)) for name in names}
     cluster = np.repeat(rng.integers(0, 6, (clients, 1)), tasks, axis=1)
     big = history(

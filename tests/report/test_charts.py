@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pytest
-from histories import enormous, entry, history, people
+from histories import enormous, entry, history, line, people
 
 import fedmux
 from conftest import table
@@ -23,17 +23,19 @@ from fedmux.report.charts import (
     finals,
     fleet,
     groups,
-    look,
+    lines,
     method_accuracy,
     save,
     spec,
     spreads,
+    style,
     task_accuracy,
     theme,
     thin,
 )
 from fedmux.report.charts import allocation as jobs
 from fedmux.runs.history import History, find
+from fedmux.runs.rounds import Round
 
 KINDS = {kind.key: kind for kind in CHARTS}
 LIMIT = 300_000  # bytes of one chart in a page
@@ -82,7 +84,7 @@ def size(chart: Any) -> int:
     return len(json.dumps(spec(chart), allow_nan=False, separators=(",", ":")))
 
 
-def two(**values: list[float]) -> list[dict[str, Any]]:
+def two(**values: list[float]) -> list[Round]:
     """Rounds of two tasks with these accuracies."""
     return [entry(r, a={"accuracy": a}, b={"accuracy": b}) for r, (a, b) in enumerate(zip(*values.values()))]
 
@@ -117,7 +119,7 @@ def test_every_chart_of_one_run_with_one_task_is_drawn_or_left_out(key: str, tmp
 def test_a_chart_without_data_is_left_out(key: str) -> None:
     assert KINDS[key].draw([]) is None
     assert KINDS[key].draw([history([])]) is None
-    assert KINDS[key].draw([history([{"round": 0, "tasks": {}}])]) is None
+    assert KINDS[key].draw([history([line(0)])]) is None
 
 
 @pytest.mark.filterwarnings("error")
@@ -169,12 +171,12 @@ def test_colours_are_told_apart_by_all_eyes_on_white_and_dark_ground() -> None:
         "no green": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
         "no blue": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
     }
-    linear = np.stack([_linear(colour) for colour in look.COLOURS])
+    linear = np.stack([_linear(colour) for colour in style.COLOURS])
     for matrix in eyes.values():
         seen = _lab(np.clip(linear @ np.array(matrix).T, 0, 1))
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 15
-    for ground in ("#FFFFFF", look.DARK):
-        for colour in (*look.COLOURS, look.GREY):
+    for ground in ("#FFFFFF", style.DARK):
+        for colour in (*style.COLOURS, style.GREY):
             dark, light = sorted(_linear(c) @ [0.2126, 0.7152, 0.0722] for c in (ground, colour))
             assert (light + 0.05) / (dark + 0.05) > 2.2, (colour, ground)
 
@@ -288,9 +290,9 @@ def test_runs_are_grouped_by_label_and_told_apart_where_seeds_repeat() -> None:
 
 
 def test_a_metric_that_is_no_share_is_not_shown_in_per_cent() -> None:
-    assert curves.value_format([{"value": 0.3}], curves.ACCURACY) == look.PERCENT
-    assert curves.value_format([{"value": -3.0}], curves.ACCURACY) == look.PLAIN
-    assert curves.value_format([{"value": 0.3}], curves.LOSS) == look.PLAIN
+    assert lines.value_format([{"value": 0.3}], lines.ACCURACY) == style.PERCENT
+    assert lines.value_format([{"value": -3.0}], lines.ACCURACY) == style.PLAIN
+    assert lines.value_format([{"value": 0.3}], lines.LOSS) == style.PLAIN
 
 
 def test_final_accuracy_is_set_against_full_participation_seed_by_seed() -> None:
@@ -384,7 +386,7 @@ def test_lorenz_curves_count_only_clients_that_could_train() -> None:
 
 def test_jobs_of_a_real_run_add_up(real: dict[str, History]) -> None:
     run = real["mmfl-lvr"]
-    total = sum(values["jobs"] for entry in run.metrics[1:] for values in entry["tasks"].values())
+    total = sum(figures.jobs for entry in run.metrics[1:] for figures in entry.tasks.values())
     assert jobs.job_counts(run).sum() == total
     assert sum(sum(row["jobs"]) for row in jobs.allocation_rows(run)[0]) == total
     by_round: dict[int, float] = {}
@@ -399,20 +401,20 @@ def test_jobs_of_a_real_run_add_up(real: dict[str, History]) -> None:
 
 def test_quantiles_of_probabilities_are_those_recorded(real: dict[str, History]) -> None:
     run = real["mmfl-lvr"]
-    rows = spreads.quantile_rows(run, ["a"], lambda task: ("probability", task), 1)
+    rows = spreads.quantile_rows(run, ["a"], lambda entry, task: entry.probability.get(task), 1)
     assert [row["round"] for row in rows] == [1, 2, 3, 4]
-    recorded = run.metrics[1]["probability"]["a"]
+    recorded = run.metrics[1].probability["a"]
     for key in spreads.QUANTILES:
         assert rows[0][key] == pytest.approx(recorded[key], rel=1e-3)
     assert [row["value"] for row in spreads.saturated_rows(run.metrics, 1)] == [
-        entry["saturated"] for entry in run.metrics[1:]
+        entry.saturated for entry in run.metrics[1:]
     ]
 
 
 def test_quantiles_of_clients_accuracies_are_means_of_bins() -> None:
     tables = [dict.fromkeys(spreads.QUANTILES, value) for value in (0.1, 0.3, 0.5)]
     metrics = [entry(r, a={"clients": values}) for r, values in enumerate(tables)]
-    rows = spreads.quantile_rows(history(metrics), ["a"], lambda task: ("tasks", task, "clients"), 2)
+    rows = spreads.quantile_rows(history(metrics), ["a"], lambda entry, task: entry.of(task).clients, 2)
     assert [(row["round"], row["median"]) for row in rows] == [(0, 0.2), (2, 0.5)]
 
 
@@ -422,18 +424,18 @@ def test_quantiles_of_clients_accuracies_are_means_of_bins() -> None:
 def test_the_plane_has_a_point_for_every_client_with_a_place(real: dict[str, History]) -> None:
     run = real["mmfl-group"]
     steps = groups.grouped(run)
-    assert steps[0]["round"] == 1
+    assert steps[0].round == 1
     clusters, task = groups.true_clusters(run)
     assert task is None  # the same for all tasks
     rows = groups.plane_rows(steps[0], clusters)
     assert {row["client"] for row in rows} <= set(range(12))
     assert {row["cluster"] for row in rows} == {"0", "1", "2"}
     for row in rows:
-        assert row["group"] == str(steps[0]["allocation"]["groups"][row["client"]])
+        assert row["group"] == str(steps[0].allocation["groups"][row["client"]])
 
 
 def test_clients_without_a_place_group_or_cluster_are_told() -> None:
-    step = {"round": 1, "allocation": {"groups": [0, -1, 1], "plane": [[1, 2], [3.0, 4.0], None]}}
+    step = line(1, allocation={"groups": [0, -1, 1], "plane": [[1, 2], [3.0, 4.0], None]})
     assert groups.plane_rows(step, np.array([2, -1, 0])) == [
         {"client": 0, "x": 1.0, "y": 2.0, "group": "0", "cluster": "2"},
         {"client": 1, "x": 3.0, "y": 4.0, "group": "none", "cluster": "none"},
@@ -443,7 +445,7 @@ def test_clients_without_a_place_group_or_cluster_are_told() -> None:
 def test_clusters_that_differ_between_tasks_are_those_of_the_best_matched() -> None:
     notes = {"groups": [0, 1], "plane": [[0, 0], [1, 1]], "rand_index": {"a": 0.1, "b": 0.9}}
     run = history(
-        [{"round": 1, "tasks": {}, "allocation": notes}],
+        [line(1, allocation=notes)],
         population=people(2, cluster=np.array([[0, 1], [0, 0]])),
     )
     clusters, task = groups.true_clusters(run)
@@ -457,10 +459,10 @@ def test_clusters_that_differ_between_tasks_are_those_of_the_best_matched() -> N
 
 def test_joining_leaving_and_failing_are_counted_by_round() -> None:
     events = {"joined": [4, 5], "left": [1], "tasks_joined": ["b"]}
-    metrics: list[dict[str, Any]] = [
-        {"round": 1, "tasks": {}, "clients": 3},
-        {"round": 2, "tasks": {}, "clients": 4, "events": events, "dropped": 2},
-        {"round": 3, "tasks": {}, "clients": 4, "failures": [{"kind": "late"}, {"kind": "lost"}]},
+    metrics = [
+        line(1, clients=3),
+        line(2, clients=4, events=events, dropped=2),
+        line(3, clients=4, failures=[{"kind": "late"}, {"kind": "lost"}]),
     ]
     run = history(metrics)
     assert [row["clients"] for row in fleet.client_rows(run, 1)] == [3, 4, 4]
@@ -501,8 +503,8 @@ def test_seconds_are_means_by_phase_in_the_order_of_a_round(real: dict[str, Hist
     assert names[:2] == ["meet", "signals"]
     rows = fleet.phase_rows(run, 1)
     assert len(rows) == 4 * len(names)
-    assert rows[0]["seconds"] == pytest.approx(run.metrics[1]["phases"]["meet"], rel=1e-3)
-    halves = history([{"round": r, "tasks": {}, "phases": {"own": float(r)}} for r in (1, 2, 3)])
+    assert rows[0]["seconds"] == pytest.approx(run.metrics[1].phases["meet"], rel=1e-3)
+    halves = history([line(r, phases={"own": float(r)}) for r in (1, 2, 3)])
     assert fleet.phase_rows(halves, 2) == [
         {"round": 1, "phase": "own", "seconds": 1.5},
         {"round": 3, "phase": "own", "seconds": 3.0},

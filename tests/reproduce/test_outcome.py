@@ -36,6 +36,7 @@ from fedmux.reproduce.outcome import Outcome, Part, Value, judged, outcome
 from fedmux.reproduce.pictures import chart_rows
 from fedmux.reproduce.preset import Auction, Figure, Preset, find
 from fedmux.runs.history import FINISHED, History
+from fedmux.runs.rounds import OverTasks, Round, TaskRound
 
 
 def preset(**changes: Any) -> Preset:
@@ -129,18 +130,17 @@ def test_a_judgement_is_told_in_the_unit_of_its_measure():
 # Measures
 
 
-def entry(round: int, a: float, b: float, **figures: list[float]) -> dict[str, Any]:
+def entry(round: int, a: float, b: float, **figures: list[float]) -> Round:
     """Two tasks with these accuracies, and a figure of each for every name."""
     tasks = {
-        name: {"accuracy": accuracy, **{key: values[place] for key, values in figures.items()}}
+        name: TaskRound(accuracy=accuracy, **{key: values[place] for key, values in figures.items()})
         for place, (name, accuracy) in enumerate((("a", a), ("b", b)))
     }
-    overall = {"mean": (a + b) / 2, "minimum": min(a, b), "variance": ((a - b) / 2) ** 2}
-    return {"round": round, "tasks": tasks, "accuracy": overall}
+    return Round(round, tasks, accuracy=OverTasks((a + b) / 2, min(a, b), ((a - b) / 2) ** 2))
 
 
-def run(metrics: list[dict[str, Any]], **changes: Any) -> History:
-    last = metrics[-1]
+def run(metrics: list[Round], **changes: Any) -> History:
+    last = metrics[-1].line()
     summary = {"accuracy": last.get("accuracy"), "tasks": last["tasks"], "server_bytes": 3 * 2**20}
     return History(
         **{
@@ -231,7 +231,7 @@ def test_a_run_without_rounds_has_no_figures():
 
 
 def test_a_variance_is_that_of_the_last_evaluation_up_to_a_round():
-    gaps = run([entry(0, 0.1, 0.1), {"round": 5, "tasks": {}}, entry(9, 0.2, 0.4), entry(12, 0.2, 0.8)])
+    gaps = run([entry(0, 0.1, 0.1), Round(5), entry(9, 0.2, 0.4), entry(12, 0.2, 0.8)])
     assert read("variance@10", gaps) == pytest.approx(0.01)
     assert read("variance@8", gaps) == 0
     assert read("variance@12", gaps) == pytest.approx(0.09)
@@ -257,9 +257,9 @@ def test_a_share_is_that_of_the_jobs_of_a_task():
 
 def test_a_rand_index_is_that_of_the_grouping_in_force():
     grouped = [
-        {**entry(1, 0.1, 0.1), "allocation": {"rand_index": {"a": 0.2, "b": 0.3}}},
+        replace(entry(1, 0.1, 0.1), allocation={"rand_index": {"a": 0.2, "b": 0.3}}),
         entry(5, 0.1, 0.1),
-        {**entry(6, 0.1, 0.1), "allocation": {"rand_index": {"a": 0.8}}},
+        replace(entry(6, 0.1, 0.1), allocation={"rand_index": {"a": 0.8}}),
         entry(25, 0.1, 0.1),
     ]
     assert read("rand-index@5:b", run(grouped)) == 0.3
@@ -475,17 +475,17 @@ def test_rows_are_named_also_where_the_first_measure_has_no_values(tmp_path):
 
 
 def grouped() -> History:
-    def step(round: int, place: float) -> dict[str, Any]:
+    def step(round: int, place: float) -> Round:
         notes = {"groups": [0, 1], "plane": [[place, 0], [1, place]], "rand_index": {"a": 0.9, "b": 0.25}}
-        return {"round": round, "tasks": {"a": {}, "b": {}}, "allocation": notes}
+        return Round(round, {"a": TaskRound(), "b": TaskRound()}, allocation=notes)
 
-    made = run([step(1, 1.0), step(4, 4.0), {"round": 5, "tasks": {}}, step(8, 8.0)])
+    made = run([step(1, 1.0), step(4, 4.0), Round(5), step(8, 8.0)])
     made.population = {"cluster": np.array([[0, 1], [0, 0]]), "sizes": np.ones((2, 2))}
     return made
 
 
 def test_the_plane_at_given_rounds_is_that_of_the_grouping_in_force():
-    rounds = [entry["round"] for entry in groups.grouped(grouped(), [5, 25])]
+    rounds = [entry.round for entry in groups.grouped(grouped(), [5, 25])]
     assert rounds == [4, 8]
     assert groups.grouped(grouped(), [0]) == []
     assert plane(grouped(), [0]) is None

@@ -96,7 +96,7 @@ def test_the_smallest_version_of_every_preset_runs_from_end_to_end(name, trained
     assert len(tables) == 1 + bool(preset.costs) + bool(preset.claims)
     lines = curves_of(folder)
     assert len(lines) == sum(
-        len(entry["tasks"])
+        len(entry.tasks)
         for part in work.parts
         for cell in part.comparison.asked
         for entry in History.read(part.comparison.folder(cell)).metrics

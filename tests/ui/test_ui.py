@@ -133,7 +133,7 @@ def test_a_broken_run_is_listed_with_its_problem_and_opens(site: Site) -> None:
     for page in (site.get("/"), site.get("/run/broken")):
         assert "metrics.jsonl: line 2 is not an entry of a round" in page
     for page in (site.get("/"), site.get("/run/half")):
-        assert "experiment.toml is missing" in page
+        assert "experiment.toml: is missing" in page
     assert "no run" not in site.get("/")
 
 
@@ -360,27 +360,27 @@ def test_following_gives_what_reading_gives(made: Path, tmp_path: Path) -> None:
     versions = set()
     for line in log:
         append(path, line[:25])
-        assert same(follower.look().history, History.read(path))
+        assert same(follower.snapshot().history, History.read(path))
         append(path, line[25:])
-        look = follower.look()
-        assert same(look.history, History.read(path))
-        assert follower.look().version == look.version
-        versions.add(look.version)
-        assert brief.look().history.metrics == look.history.metrics[-1:]
+        now = follower.snapshot()
+        assert same(now.history, History.read(path))
+        assert follower.snapshot().version == now.version
+        versions.add(now.version)
+        assert brief.snapshot().history.metrics == now.history.metrics[-1:]
     assert len(versions) == len(log)
     shutil.copy(made / "summary.json", path)
-    assert same(follower.look().history, History.read(path))
+    assert same(follower.snapshot().history, History.read(path))
 
 
 def test_a_log_that_was_cut_and_grew_again_is_read_anew(made: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     log = unfinished(made, path, 5)
     follower = Follower(path)
-    before = follower.look().history
+    before = follower.snapshot().history
     changed = [json.dumps({**json.loads(line), "seconds": 99.0}).encode() + b"\n" for line in log]
     for lines in ([*log[:3]], [*log[:3], *changed[3:5]], [*changed[:5]], []):
         (path / "metrics.jsonl").write_bytes(b"".join(lines))
-        assert same(follower.look().history, History.read(path))
+        assert same(follower.snapshot().history, History.read(path))
     assert len(before.metrics) == 5
 
 
@@ -388,13 +388,13 @@ def test_nonsense_in_a_log_that_is_followed_is_told(made: Path, tmp_path: Path) 
     path = tmp_path / "run"
     log = unfinished(made, path, 2)
     follower = Follower(path)
-    follower.look()
+    follower.snapshot()
     append(path, b"nonsense\n")
-    assert follower.look().history.problem == "metrics.jsonl: line 3 is not an entry of a round"
+    assert follower.snapshot().history.problem == "metrics.jsonl: line 3 is not an entry of a round"
     append(path, log[2])
-    assert same(follower.look().history, History.read(path))
+    assert same(follower.snapshot().history, History.read(path))
     shutil.rmtree(path)
-    assert follower.look().history.problem == "no such folder"
+    assert follower.snapshot().history.problem == "no such folder"
 
 
 def command(*arguments: object) -> "subprocess.Popen[str]":

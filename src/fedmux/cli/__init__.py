@@ -15,9 +15,9 @@ from fedmux.cli.auction import auction
 from fedmux.cli.data import data_app
 from fedmux.cli.explain import explain, methods
 from fedmux.cli.flower import flower_app
-from fedmux.cli.look import list_runs, show
 from fedmux.cli.report import report
 from fedmux.cli.reproduce import reproduce
+from fedmux.cli.show import list_runs, show
 from fedmux.cli.train import compare, init, resume, run
 from fedmux.cli.ui import ui
 from fedmux.errors import FedmuxError, Interrupted

@@ -53,7 +53,7 @@ def _show(run: "Run", quiet: bool, as_json: bool) -> None:
         summary = run.summary
         picture = run.path / "accuracy.png"
         save(
-            task_accuracy([dict(entry) for entry in run.metrics], f"{summary['name']}: {summary['method']}"),
+            task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"),
             picture,
         )
         output.print(run_table(summary))

@@ -24,13 +24,7 @@ def report(
     from fedmux.report.page import write, write_pictures
     from fedmux.runs.history import BROKEN, find
 
-    for path in runs:
-        if not path.exists():
-            raise FedmuxError(f"{path}: no such folder; `fedmux list` shows the runs in runs/")
-    if output.is_dir():
-        raise FedmuxError(f"{output}: is a folder; name a file, such as {output / 'report.html'}")
-    if not output.absolute().parent.is_dir():
-        raise FedmuxError(f"{output}: there is no folder {output.parent}; make it first")
+    _check(runs, output)
     histories = find(runs)
     if not any(history.metrics for history in histories):
         problem = next((f": {h.path} {h.problem}" for h in histories if h.state == BROKEN), "")
@@ -43,3 +37,13 @@ def report(
         typer.echo(f"report: {output} ({len(histories)} run{'s' * (len(histories) > 1)})")
         if png:
             typer.echo(f"pictures: {len(pictures)} in {png}")
+
+
+def _check(runs: list[Path], output: Path) -> None:
+    for path in runs:
+        if not path.exists():
+            raise FedmuxError(f"{path}: no such folder; `fedmux list` shows the runs in runs/")
+    if output.is_dir():
+        raise FedmuxError(f"{output}: is a folder; name a file, such as {output / 'report.html'}")
+    if not output.absolute().parent.is_dir():
+        raise FedmuxError(f"{output}: there is no folder {output.parent}; make it first")

@@ -1,8 +1,7 @@
 """What a person sees while fedmux works, on stderr."""
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,10 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
+
+from fedmux.errors import FedmuxError
+from fedmux.runs.reading import Run, is_finished, newest_rounds, read_jobs
+from fedmux.runs.rounds import Round
 
 progress_console = Console(stderr=True, highlight=False, markup=False)  # names are the user's: no markup
 
@@ -46,7 +49,7 @@ class RoundProgress:
         self.live = not quiet and progress_console.is_terminal
         self.screen = Live(self, console=progress_console, refresh_per_second=4)
         self.curves: dict[str, list[float]] = {}  # accuracies of each task so far
-        self.metrics: Mapping[str, Any] = {"tasks": {}}  # of the last round
+        self.last = Round(0)
         self.began: tuple[float, int] | None = None  # when the first round came, and which
         self.bar = "#-" if progress_console.options.ascii_only else "━─"
         self.over = False
@@ -61,19 +64,19 @@ class RoundProgress:
         self.over = True  # one line is left of it
         self.screen.stop()
 
-    def __call__(self, metrics: Mapping[str, Any]) -> None:
+    def __call__(self, entry: Round) -> None:
         now = time.monotonic()
-        self.began = self.began or (now, metrics["round"])
-        self.metrics, self.done = metrics, metrics["round"]
-        for name, values in metrics["tasks"].items():
-            if "accuracy" in values:
-                self.curves.setdefault(name, []).append(values["accuracy"])
+        self.began = self.began or (now, entry.round)
+        self.last, self.done = entry, entry.round
+        for name, figures in entry.tasks.items():
+            if figures.accuracy is not None:
+                self.curves.setdefault(name, []).append(figures.accuracy)
         if not self.live and not self.quiet and (self.done == self.rounds or now - self.said > 5):
             self.said = now
             progress_console.print(f"round {self.done}/{self.rounds}  {self._accuracies()}")
 
     def __rich__(self) -> Group:
-        if self.over or not self.metrics["tasks"]:
+        if self.over or not self.last.tasks:
             return Group(self._line())
         return Group(self._line(), self._tasks())
 
@@ -85,7 +88,8 @@ class RoundProgress:
         full = BAR * min(self.done, self.rounds) // self.rounds
         said = self._pace()
         if not self.over:
-            said += [f"{self.metrics[key]} {key}" for key in ("clients", "dropped") if key in self.metrics]
+            there = {"clients": self.last.clients, "dropped": self.last.dropped}
+            said += [f"{count} {what}" for what, count in there.items() if count is not None]
         return Text.assemble(
             f"round {self.done}/{self.rounds}  ",
             (self.bar[0] * full, "bar.complete"),
@@ -119,12 +123,12 @@ class RoundProgress:
             padding=(0, 2, 0, 0),
         )
         who = self._who()
-        for number, (name, values) in enumerate(self.metrics["tasks"].items()):
+        for number, (name, figures) in enumerate(self.last.tasks.items()):
             curve = self.curves.get(name, [])
             now = f"{curve[-1]:.1%}" if curve else "-"
-            name += " (diverged)" if "diverged" in values else ""
+            name += " (diverged)" if figures.diverged else ""
             change = f"{100 * (curve[-1] - curve[-2]):+.1f}" if len(curve) > 1 else ""
-            work = (str(values.get(key, "")) for key in ("jobs", "uploads"))
+            work = ("" if count is None else str(count) for count in (figures.jobs, figures.uploads))
             table.add_row(Text(name), now, change, *work, who.get(number, ""), Sparkline(curve))
         return table
 
@@ -132,22 +136,13 @@ class RoundProgress:
         """The first few clients of each task in the last round, from the end of the run's own record."""
         if self.folder is None:
             return {}
-        import numpy as np
-
-        from fedmux.runs.layout import ALLOCATION
-
         try:
-            with (self.folder / "allocation.bin").open("rb") as file:
-                length = file.seek(0, 2) // ALLOCATION.itemsize
-                first = max(0, length - MOST_READ)
-                file.seek(first * ALLOCATION.itemsize)
-                data = file.read((length - first) * ALLOCATION.itemsize)
-        except OSError:
+            jobs = read_jobs(self.folder, last=MOST_READ)
+        except FedmuxError:
             return {}
-        jobs = np.frombuffer(data, ALLOCATION)
         jobs = jobs[jobs["round"] == self.done]
         told = {}
-        for task in np.unique(jobs["task"]).tolist():
+        for task in set(jobs["task"].tolist()):
             clients = jobs["client"][jobs["task"] == task].tolist()
             told[task] = " ".join(map(str, clients[:MOST_NAMED])) + (
                 " …" if len(clients) > MOST_NAMED else ""
@@ -192,7 +187,7 @@ class ComparisonProgress:
         self.live = not quiet and progress_console.is_terminal
         self.bar = _bar("rounds", self.live)
         self.id = self.bar.add_task("", total=rounds * len(folders))
-        self.done: set[str] = {name for name, folder in folders.items() if (folder / "summary.json").exists()}
+        self.done: set[str] = {name for name, folder in folders.items() if is_finished(folder)}
         if self.done and not quiet:
             progress_console.print(f"{len(self.done)} of {len(folders)} runs are done already")
 
@@ -204,10 +199,10 @@ class ComparisonProgress:
         self.bar.stop()
 
     def __call__(self, working: Sequence[Any]) -> None:
-        finished = {name for name, folder in self.folders.items() if (folder / "summary.json").exists()}
+        finished = {name for name, folder in self.folders.items() if is_finished(folder)}
         if not self.quiet:
             for name in sorted(finished - self.done):
-                summary = json.loads((self.folders[name] / "summary.json").read_text())
+                summary = Run(self.folders[name]).summary
                 progress_console.print(
                     f"{name}: accuracy {summary['accuracy']['mean']:.1%} "
                     f"after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
@@ -215,13 +210,11 @@ class ComparisonProgress:
         self.done = finished
         rounds = len(finished) * self.rounds
         names = [cell.name for cell in working if cell.name not in finished]
-        rounds += sum(_lines(self.folders[name] / "metrics.jsonl") for name in names)
+        rounds += sum(_trained(self.folders[name]) for name in names)
         self.bar.update(self.id, completed=rounds, description=", ".join(names)[:40])
 
 
-def _lines(path: Path) -> int:
-    """Rounds in a metrics log (its first line is the state before training)."""
-    try:
-        return max(0, path.read_bytes().count(b"\n") - 1)
-    except FileNotFoundError:
-        return 0
+def _trained(folder: Path) -> int:
+    """Rounds that a run has behind it."""
+    last = next(newest_rounds(folder), None)
+    return 0 if last is None else last.round

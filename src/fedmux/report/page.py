@@ -13,9 +13,12 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from fedmux.errors import FedmuxError
-from fedmux.report.charts import CHARTS, Chart, save, spec, theme
+from fedmux.report.charts import CHARTS, Kind, save, spec, theme
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.history import BROKEN, History, number
+from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
+from fedmux.runs.reading import read_text
+from fedmux.runs.rounds import FINAL_ROUNDS
 
 EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
 MOST_DETAILED = 6  # methods of which one run is shown in detail
@@ -49,54 +52,65 @@ def as_json(value: object) -> Markup:
 
 def report(histories: Sequence[History], title: str) -> str:
     """The page."""
-    drawn = [(kind, kind.draw(list(histories))) for kind in CHARTS if kind.several or len(histories) == 1]
-    specs: dict[str, dict[str, Any]] = {}
-
-    def charts(prefix: str, found: Sequence[tuple[Any, Chart | None]]) -> list[dict[str, str]]:
-        shown = []
-        for kind, chart in found:
-            if chart is not None:
-                identifier = f"{prefix}{kind.key}"
-                specs[identifier] = {**spec(chart), "config": {}}  # the page's own, light or dark
-                shown.append({"id": identifier, "title": kind.title, "caption": kind.caption})
-        return shown
-
-    representatives = _representatives(histories) if len(histories) > 1 else {}
-    detailed = list(representatives.items())[:MOST_DETAILED]
+    figures, several = Figures(), len(histories) > 1
+    charts = figures.of(histories, "", [kind for kind in CHARTS if kind.several or not several])
+    representatives = _representatives(histories)
+    detailed = list(representatives.items())[:MOST_DETAILED] if several else []
+    of_one = [kind for kind in CHARTS if not kind.several]
     rows = summaries(histories)
     finished = [history.summary for history in histories if history.summary]
-    return (
-        templates()
-        .get_template("report.html")
-        .render(
-            title=title,
-            version=version("fedmux"),
-            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            histories=histories,
-            rows=rows,
-            relative=any(row["relative"] for row in rows),
-            final_rounds=next((summary.get("final_rounds", 10) for summary in finished), 10),
-            diverged=[
-                f"{history.label}, seed {history.seed}: {task}, round {round}"
-                for history in histories
-                for task, round in history.diverged.items()
-            ],
-            tasks=list(dict.fromkeys(task for history in histories for task in history.tasks)),
-            charts=charts("", drawn),
-            details=[
-                (label, charts(f"run{number}-", [(k, k.draw([history])) for k in CHARTS if not k.several]))
-                for number, (label, history) in enumerate(detailed)
-            ],
-            left_out=list(representatives)[MOST_DETAILED:],
-            configurations=[_configuration(*pair) for pair in _representatives(histories).items()],
-            accuracy=accuracy,
-            figure=figure,
-            specs=as_json({"themes": {"light": theme(False), "dark": theme(True)}, "specs": specs}),
-            bundle=bundle(),
-            style=part("page.css"),
-            script=part("charts.js"),
-        )
-    )
+    values = {
+        "title": title,
+        "version": version("fedmux"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "histories": histories,
+        "rows": rows,
+        "relative": any(row["relative"] for row in rows),
+        "final_rounds": next((found.get("final_rounds", FINAL_ROUNDS) for found in finished), FINAL_ROUNDS),
+        "diverged": [
+            f"{history.label}, seed {history.seed}: {task}, round {round}"
+            for history in histories
+            for task, round in history.diverged.items()
+        ],
+        "tasks": list(dict.fromkeys(task for history in histories for task in history.tasks)),
+        "charts": charts,
+        "details": [
+            (label, figures.of([history], f"run{place}-", of_one))
+            for place, (label, history) in enumerate(detailed)
+        ],
+        "left_out": list(representatives)[MOST_DETAILED:] if several else [],
+        "configurations": [_configuration(*pair) for pair in representatives.items()],
+        "accuracy": accuracy,
+        "figure": figure,
+    }
+    return templates().get_template("report.html").render(**values, **figures.scripts())
+
+
+class Figures:
+    """The charts of a page."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, dict[str, Any]] = {}
+
+    def of(self, histories: Sequence[History], prefix: str, kinds: Sequence[Kind]) -> list[dict[str, str]]:
+        """Draws those that there is data for; what the page says of each."""
+        shown = []
+        for kind in kinds:
+            if (chart := kind.draw(histories)) is not None:
+                name = f"{prefix}{kind.key}"
+                self.specs[name] = {**spec(chart), "config": {}}  # the page's own, light or dark
+                shown.append({"id": name, "title": kind.title, "caption": kind.caption})
+        return shown
+
+    def scripts(self) -> dict[str, Markup]:
+        """What a page holds besides its text."""
+        themes = {"light": theme(False), "dark": theme(True)}
+        return {
+            "specs": as_json({"themes": themes, "specs": self.specs}),
+            "bundle": bundle(),
+            "style": part("page.css"),
+            "script": part("charts.js"),
+        }
 
 
 def figure(chart: dict[str, str]) -> Markup:
@@ -132,8 +146,7 @@ def write_pictures(histories: Sequence[History], folder: Path) -> list[Path]:
 
 def accuracy(history: History) -> str:
     """Final accuracy over tasks, or the newest of a run that is not finished."""
-    values = [number(entry, "accuracy", "mean") for entry in [*history.metrics, history.summary]]
-    return percent(next((value for value in reversed(values) if value is not None), None))
+    return percent(history.accuracy())
 
 
 def percent(value: float | None) -> str:
@@ -193,10 +206,4 @@ def _representatives(histories: Sequence[History]) -> dict[str, History]:
 
 
 def _configuration(label: str, history: History) -> tuple[str, str, str]:
-    texts = []
-    for name in ("experiment.toml", "environment.json"):
-        try:
-            texts.append((history.path / name).read_text("utf-8", errors="replace").strip())
-        except OSError:
-            texts.append("")
-    return label, texts[0], texts[1]
+    return label, read_text(history.path / EXPERIMENT), read_text(history.path / ENVIRONMENT)

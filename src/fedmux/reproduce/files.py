@@ -11,12 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fedmux.errors import FedmuxError
 from fedmux.reproduce.measures import parse, title
 from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
 from fedmux.reproduce.preset import Figure
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.environment import environment
 from fedmux.runs.history import History, number
+from fedmux.runs.reading import read_environment
 
 COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
 DIVERGED = "diverged"  # the round in which a task was paused: a column where there is one
@@ -150,8 +152,10 @@ def _made(runs: Sequence[History]) -> dict[str, Any]:
     times: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         try:
-            found = json.loads((run.path / "environment.json").read_text())
-        except (OSError, ValueError):
+            found = read_environment(run.path)
+        except FedmuxError:
+            found = None
+        if found is None:
             continue
         place = places.setdefault(
             _machine(found), {"from": found["time"], "to": found["time"], "runs": 0, "seconds": 0.0}
@@ -206,9 +210,9 @@ def curves(parts: Sequence[Part]) -> bytes:
     table.writerow(["variant", "method", "seed", "round", "task", *columns])
     for part, label, run in runs:
         for entry in run.metrics:
-            for task, values in entry["tasks"].items():
-                head = [part.variant or "", label, run.seed, entry["round"], task]
-                table.writerow([*head, *(_cell(values.get(column)) for column in columns)])
+            for task, figures in entry.tasks.items():
+                head = [part.variant or "", label, run.seed, entry.round, task]
+                table.writerow([*head, *(_cell(getattr(figures, column)) for column in columns)])
     return gzip.compress(out.getvalue().encode(), 9, mtime=0)
 
 

@@ -10,7 +10,7 @@ import json
 import shutil
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from fedmux.errors import FedmuxError
 from fedmux.reproduce.files import COLUMNS, DIVERGED
 from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
-from fedmux.runs.history import FINISHED, Entry
-from fedmux.training.measuring import across_tasks
+from fedmux.runs.history import FINISHED
+from fedmux.runs.rounds import OverTasks, Round, TaskRound
 
 # Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
 DAMAGE = (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error, gzip.BadGzipFile)
@@ -184,19 +184,19 @@ def _runs(folder: Path, summary: _Summary, curves: Path) -> dict[Cell, KeptRun]:
     final: dict[Cell, dict[str, float | None]] = {}
     for row in summary.rows:
         final.setdefault(row.cell, {})[row.task] = row.final_accuracy
-    rounds: dict[Cell, dict[int, Entry]] = {cell: {} for cell in final}
+    rounds: dict[Cell, dict[int, Round]] = {cell: {} for cell in final}
     for line in csv.DictReader(gzip.decompress(curves.read_bytes()).decode().splitlines()):
         if (cell := (line["variant"], line["method"], int(line["seed"]))) in final:
             number = int(line["round"])
-            entry = rounds[cell].setdefault(number, {"round": number, "tasks": {}})
-            entry["tasks"][line["task"]] = dict(_numbers(line))
+            entry = rounds[cell].setdefault(number, Round(number))
+            entry.tasks[line["task"]] = TaskRound.read(dict(_numbers(line)))
     if lacking := next((cell for cell in final if not rounds[cell]), None):
         raise FedmuxError(f"{curves}: lacks {row_name(lacking[1], lacking[0])}, seed {lacking[2]}")
     return {cell: _run(folder, summary, cell, final[cell], rounds[cell]) for cell in final}
 
 
 def _run(
-    folder: Path, summary: _Summary, cell: Cell, final: dict[str, float | None], rounds: dict[int, Entry]
+    folder: Path, summary: _Summary, cell: Cell, final: dict[str, float | None], rounds: dict[int, Round]
 ) -> KeptRun:
     variant, label, seed = cell
     known = {task: accuracy for task, accuracy in final.items() if accuracy is not None}
@@ -209,8 +209,8 @@ def _run(
         tasks=list(final),
         rounds=max(rounds),
         state=FINISHED,
-        metrics=[_evaluated(entry) for entry in rounds.values()],
-        summary={"accuracy": across_tasks(np.array(list(known.values()))), "tasks": told},
+        metrics=[replace(entry, accuracy=_over_tasks(entry)) for entry in rounds.values()],
+        summary={"accuracy": asdict(OverTasks.of(np.array(list(known.values())))), "tasks": told},
         measures={key: measured.seeds.get(seed) for key, measured in table.items()},
     )
 
@@ -221,6 +221,6 @@ def _numbers(line: dict[str, str]) -> Iterator[tuple[str, float]]:
             yield column, int(text) if text.isdigit() else float(text)
 
 
-def _evaluated(entry: Entry) -> Entry:
-    accuracy = [values["accuracy"] for values in entry["tasks"].values() if "accuracy" in values]
-    return {**entry, "accuracy": across_tasks(np.array(accuracy))} if accuracy else entry
+def _over_tasks(entry: Round) -> OverTasks | None:
+    found = [figures.accuracy for figures in entry.tasks.values() if figures.accuracy is not None]
+    return OverTasks.of(np.array(found)) if found else None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedmux.errors import FedmuxError
-from fedmux.runs.history import Entry, History, number
-from fedmux.runs.layout import FINAL_ROUNDS
+from fedmux.runs.history import History, number
+from fedmux.runs.rounds import FINAL_ROUNDS, Round
 
 Read = Callable[[History, History | None, str], float | None]  # run, its baseline's of that seed, argument
 
@@ -54,9 +54,10 @@ def _task_spread(run: History, _base: History | None, _at: str) -> float | None:
 
 
 def _job_share(run: History, _base: History | None, task: str) -> float | None:
-    jobs = [number(entry, "tasks", task, "jobs") for entry in run.metrics]
     total = sum(_over_tasks(entry, "jobs") for entry in run.metrics)
-    return sum(value or 0.0 for value in jobs) / total if total and task in run.tasks else None
+    if not total or task not in run.tasks:
+        return None
+    return sum(entry.of(task).jobs or 0 for entry in run.metrics) / total
 
 
 def _of_task(run: History, _base: History | None, task: str) -> float | None:
@@ -67,16 +68,15 @@ def _variance_at(run: History, _base: History | None, at: str) -> float | None:
     if not at:
         return number(run.summary, "accuracy", "variance")
     if at == "mean":
-        values = [number(entry, "accuracy", "variance") for entry in run.metrics]
-        return _over_rounds(np.mean, [value for value in values if value is not None])
-    found = [entry for entry in _until(run, at) if "accuracy" in entry]
-    return number(found[-1], "accuracy", "variance") if found else None
+        return _over_rounds(np.mean, [entry.accuracy.variance for entry in run.metrics if entry.accuracy])
+    found = [entry.accuracy.variance for entry in _until(run, at) if entry.accuracy]
+    return found[-1] if found else None
 
 
 def _step_size(of: Callable[[list[float]], Any]) -> Read:
     """Of each round the sum over tasks."""
     return lambda run, _base, _at: _over_rounds(
-        of, [_over_tasks(entry, "step_size") for entry in run.metrics if entry["round"]]
+        of, [_over_tasks(entry, "step_size") for entry in run.metrics if entry.round]
     )
 
 
@@ -84,8 +84,8 @@ def _over_rounds(of: Callable[[list[float]], Any], values: list[float]) -> float
     return float(of(values)) if values else None
 
 
-def _over_tasks(entry: Entry, key: str) -> float:
-    return sum(number(values, key) or 0.0 for values in entry["tasks"].values())
+def _over_tasks(entry: Round, key: str) -> float:
+    return sum((getattr(figures, key) or 0.0 for figures in entry.tasks.values()), 0.0)
 
 
 def _per_round(cost: str) -> Read:
@@ -100,7 +100,7 @@ def _per_round(cost: str) -> Read:
         reached = (
             total
             for entry, total in zip(run.metrics, spent)
-            if (number(entry, "accuracy", "mean") or 0.0) >= float(at)
+            if (entry.accuracy.mean if entry.accuracy else 0.0) >= float(at)
         )
         return next(reached, None)
 
@@ -110,12 +110,11 @@ def _per_round(cost: str) -> Read:
 def _after_uploads(run: History, _base: History | None, at: str) -> float | None:
     """Final accuracy, had training ended with so many uploads; None: there were fewer."""
     spent = accumulate(_over_tasks(entry, "uploads") for entry in run.metrics)
-    last = next((entry["round"] for entry, total in zip(run.metrics, spent) if total >= float(at)), None)
+    last = next((entry.round for entry, total in zip(run.metrics, spent) if total >= float(at)), None)
     if last is None:
         return None
-    end = [entry for entry in run.metrics if last - FINAL_ROUNDS < entry["round"] <= last]
-    found = [number(entry, "accuracy", "mean") for entry in end]
-    return _over_rounds(np.mean, [value for value in found if value is not None])
+    end = [entry.accuracy for entry in run.metrics if last - FINAL_ROUNDS < entry.round <= last]
+    return _over_rounds(np.mean, [accuracy.mean for accuracy in end if accuracy])
 
 
 def _rand_index(run: History, _base: History | None, at: str) -> float | None:
@@ -132,13 +131,13 @@ def _rand_index(run: History, _base: History | None, at: str) -> float | None:
     return grouped[-1] if grouped else None
 
 
-def _until(run: History, round: str) -> list[Entry]:
+def _until(run: History, round: str) -> list[Round]:
     """Up to a round; none of a run that ended before it."""
-    return [entry for entry in run.metrics if entry["round"] <= int(round) <= run.last_round]
+    return [entry for entry in run.metrics if entry.round <= int(round) <= run.last_round]
 
 
-def _known(entry: Entry, key: str, tasks: list[str]) -> list[float]:
-    found = [number(entry, "allocation", key, task) for task in tasks]
+def _known(entry: Round, key: str, tasks: list[str]) -> list[float]:
+    found = [number(entry.allocation, key, task) for task in tasks]
     return [value for value in found if value is not None]
 
 

@@ -30,11 +30,11 @@ def _commit() -> str | None:
     """Of the code, where it is a checkout; with a + if it was changed since."""
     here = ["git", "-C", str(Path(__file__).parents[1])]
     try:
-        for look in (
+        for query in (
             ["ls-files", "--error-unmatch", "__init__.py"],
             ["rev-parse", "--short=12", "HEAD"],
         ):
-            said = subprocess.run([*here, *look], capture_output=True, text=True, check=True).stdout.strip()
+            said = subprocess.run([*here, *query], capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run(
             [*here, "diff", "--quiet", "HEAD", "--", "."], capture_output=True
         ).returncode

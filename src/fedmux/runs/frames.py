@@ -9,8 +9,8 @@ import numpy as np
 
 from fedmux.errors import FedmuxError
 from fedmux.population import Population
-from fedmux.runs.layout import ALLOCATION
-from fedmux.runs.reading import Run
+from fedmux.runs.compared import cells, is_comparison, run_folder
+from fedmux.runs.reading import Run, read_population
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,17 +77,14 @@ class Frames:
 def load(folder: str | Path) -> Frames:
     """The frames of a run folder or of a comparison's; runs that have not begun are left out."""
     path = Path(folder)
-    if not (path / "comparison.toml").exists():
+    if not is_comparison(path):
         return Frames({path.name: Run(path)})
-    from fedmux.comparison.folder import Comparison
-
-    comparison = Comparison.open(path)
-    begun = {cell.name: cell for cell in comparison.cells if Run.is_at(comparison.folder(cell))}
+    begun = [cell for cell in cells(path) if Run.is_at(run_folder(path, cell.name))]
     if not begun:
         raise FedmuxError(f"{path}: none of its runs has begun; `fedmux resume {path}` begins them")
     return Frames(
-        {name: Run(comparison.folder(cell)) for name, cell in begun.items()},
-        {name: (cell.label, cell.seed) for name, cell in begun.items()},
+        {cell.name: Run(run_folder(path, cell.name)) for cell in begun},
+        {cell.name: (cell.label, cell.seed) for cell in begun},
     )
 
 
@@ -99,9 +96,9 @@ def _metrics(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        {"round": entry["round"], "task": name, **_flat(values)}
+        {"round": entry.round, "task": name, **_flat(values.line())}
         for entry in run.metrics
-        for name, values in entry["tasks"].items()
+        for name, values in entry.tasks.items()
     ]
     return pd.DataFrame(rows, columns=_columns(rows, ["round", "task", "accuracy", "loss"]))
 
@@ -111,11 +108,12 @@ def _rounds(run: Run) -> "pd.DataFrame":
 
     rows = []
     for entry in run.metrics:
-        accuracy = {f"{key}_accuracy": value for key, value in entry.get("accuracy", {}).items()}
-        phases = {f"{key}_seconds": value for key, value in entry.get("phases", {}).items()}
-        counts = {key: value for key, value in entry.items() if isinstance(value, int | float)}
-        if "failures" in entry:
-            counts["failures"] = len(entry["failures"])
+        line = entry.line()
+        accuracy = {f"{key}_accuracy": value for key, value in line.get("accuracy", {}).items()}
+        phases = {f"{key}_seconds": value for key, value in entry.phases.items()}
+        counts = {key: value for key, value in line.items() if isinstance(value, int | float)}
+        if entry.failures:
+            counts["failures"] = len(entry.failures)
         rows.append({**counts, **accuracy, **phases})
     first = ["round", "mean_accuracy", "minimum_accuracy", "variance_accuracy", "cosine_accuracy", "seconds"]
     return pd.DataFrame(rows, columns=_columns(rows, first))
@@ -124,8 +122,7 @@ def _rounds(run: Run) -> "pd.DataFrame":
 def _allocation(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
-    begun = (run.path / "allocation.bin").exists()
-    jobs = run.allocation if begun else np.empty(0, ALLOCATION)
+    jobs = run.allocation
     whole = {name: jobs[name].astype(np.int64) for name in ("round", "client", "task", "count")}
     whole["task"] = np.array(_tasks(run), object)[jobs["task"]]
     return pd.DataFrame({**whole, "probability": jobs["probability"], "weight": jobs["weight"]})
@@ -134,8 +131,8 @@ def _allocation(run: Run) -> "pd.DataFrame":
 def _clients(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
-    with np.load(run.path / "population.npz") as arrays:
-        people = Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
+    arrays = read_population(run.path)
+    people = Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
     shape = people.sizes.shape
     return pd.DataFrame(
         {

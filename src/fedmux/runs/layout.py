@@ -28,8 +28,6 @@ ALLOCATION = np.dtype(
     ]
 )
 
-FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
-
 EXPERIMENT, ENVIRONMENT, POPULATION = "experiment.toml", "environment.json", "population.npz"
 METRICS, JOBS = "metrics.jsonl", "allocation.bin"  # the two logs
 CHECKPOINTS, MODELS, SUMMARY, LOCK = "checkpoints", "models", "summary.json", "lock"

@@ -1,19 +1,159 @@
-"""Reads a run folder, finished or not."""
+"""Reads a run folder: a function for each of its files, and `Run`, which raises where something is wrong.
 
-import itertools
+`history` reads the same for charts and pages, as far as it can be read. A message names the file first.
+"""
+
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedmux.errors import FedmuxError
-from fedmux.runs.layout import ALLOCATION, METRICS
+from fedmux.runs.layout import (
+    ALLOCATION,
+    ENVIRONMENT,
+    EXPERIMENT,
+    JOBS,
+    LOCK,
+    METRICS,
+    MODELS,
+    POPULATION,
+    SUMMARY,
+)
 from fedmux.runs.rounds import Round
 from fedmux.toml import read_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+BLOCK = 1 << 16  # bytes that are read at once from the end of a log
+
+
+def read_table(folder: Path) -> dict[str, Any]:
+    """The resolved configuration."""
+    if not os.path.exists(folder / EXPERIMENT):  # noqa: PTH110, pathlib's may raise
+        raise FedmuxError(f"{folder / EXPERIMENT}: is missing")
+    return read_toml(folder / EXPERIMENT)
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Final figures; None before the run is complete."""
+    return _read_json(folder / SUMMARY)
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / SUMMARY).exists()
+
+
+def read_environment(folder: Path) -> dict[str, Any] | None:
+    """Versions and hardware; None if nobody wrote them down."""
+    return _read_json(folder / ENVIRONMENT)
+
+
+def read_population(folder: Path) -> dict[str, np.ndarray]:
+    """Arrays by name: capacity, sizes, eligible and more."""
+    try:
+        with np.load(folder / POPULATION, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # zip, zlib and NumPy each have their own errors for damaged files
+        raise FedmuxError(f"{folder / POPULATION}: cannot be read ({_reason(error)})") from None
+
+
+def read_jobs(folder: Path, last: int | None = None) -> np.ndarray:
+    """Who trained what, of dtype ALLOCATION: all jobs or the `last` ones, without a half-written one."""
+    try:
+        recorded = (folder / JOBS).stat().st_size // ALLOCATION.itemsize
+        first = 0 if last is None else max(0, recorded - last)
+        return np.fromfile(folder / JOBS, ALLOCATION, offset=first * ALLOCATION.itemsize)
+    except FileNotFoundError:
+        return np.empty(0, ALLOCATION)
+    except OSError as error:
+        raise FedmuxError(f"{folder / JOBS}: cannot be read ({_reason(error)})") from None
+
+
+def read_rounds(folder: Path) -> tuple[list[Round], str | None]:
+    """The rounds up to the first line that is none, and what is wrong with that."""
+    try:
+        log = _content(folder / METRICS) or b""
+    except FedmuxError as error:
+        return [], str(error)
+    rounds, lines = parse_rounds(log)
+    if len(rounds) == lines:
+        return rounds, None
+    return rounds, f"{folder / METRICS}: line {len(rounds) + 1} is not an entry of a round"
+
+
+def parse_rounds(log: bytes, after: int = -1) -> tuple[list[Round], int]:
+    """The rounds up to the first line that is no later round, and how many whole lines there are.
+
+    The last line may be half-written: the run is at work on it.
+    """
+    rounds: list[Round] = []
+    lines = log.split(b"\n")[:-1]
+    for line in lines:
+        entry = Round.parse(line)
+        if entry is None or entry.round <= after:
+            break
+        rounds.append(entry)
+        after = entry.round
+    return rounds, len(lines)
+
+
+def newest_rounds(folder: Path) -> Iterator[Round]:
+    """Backwards from the last; of the log no more is read than is asked for."""
+    try:
+        file = (folder / METRICS).open("rb")
+    except OSError:
+        return
+    with file:
+        end, rest = file.seek(0, os.SEEK_END), b""  # `rest`: the end of a line that begins further up
+        while end:
+            begin = max(0, end - BLOCK)
+            file.seek(begin)
+            rest, *lines = (file.read(end - begin) + rest).split(b"\n")
+            found = [rest, *lines] if begin == 0 else lines
+            yield from (entry for line in reversed(found) if (entry := Round.parse(line)) is not None)
+            end = begin
+
+
+def read_text(path: Path) -> str:
+    """A file to be shown as it is; empty if it cannot be read."""
+    try:
+        return path.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """A file's table; None if there is no such file."""
+    content = _content(path)
+    if content is None:
+        return None
+    try:
+        table = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FedmuxError(f"{path}: cannot be read ({_reason(error)})") from None
+    if not isinstance(table, dict):
+        raise FedmuxError(f"{path}: is not a table")
+    return table
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FedmuxError(f"{path}: cannot be read ({_reason(error)})") from None
+
+
+def _reason(error: Exception) -> str:
+    """In one line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return str(text).splitlines()[0]
 
 
 class Run:
@@ -22,51 +162,47 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.is_at(self.path):
-            if (self.path / "lock").is_file():
+            if (self.path / LOCK).is_file():
                 raise FedmuxError(f"{path}: stopped before it began; `fedmux run` with -o {path} begins it")
             raise FedmuxError(f"{path}: is not a run folder; `fedmux list` shows those there are")
 
     @staticmethod
     def is_at(path: Path) -> bool:
         """Whether a run has begun there; an experiment file alone is none."""
-        return all((path / name).is_file() for name in ("experiment.toml", "environment.json"))
+        return all((path / name).is_file() for name in (EXPERIMENT, ENVIRONMENT))
 
     @property
     def table(self) -> dict[str, Any]:
         """The resolved configuration."""
-        return read_toml(self.path / "experiment.toml")
+        return read_table(self.path)
 
     @property
     def finished(self) -> bool:
-        return (self.path / "summary.json").exists()
+        return is_finished(self.path)
 
     @property
     def summary(self) -> dict[str, Any]:
         """Final figures; FedmuxError before the run is complete."""
-        try:
-            result: dict[str, Any] = json.loads((self.path / "summary.json").read_text())
-        except FileNotFoundError:
-            raise FedmuxError(
-                f"{self.path}: not finished; `fedmux resume {self.path}` continues it"
-            ) from None
-        return result
+        summary = read_summary(self.path)
+        if summary is None:
+            raise FedmuxError(f"{self.path}: not finished; `fedmux resume {self.path}` continues it")
+        return summary
 
     @property
     def metrics(self) -> list[Round]:
-        """One entry for each round, the first before any training; a half-written last line is left out."""
-        path = self.path / METRICS
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        rounds = itertools.takewhile(lambda entry: entry is not None, map(Round.parse, lines))
-        return list(rounds)  # type: ignore[arg-type]
+        """The rounds, the first before any training; a half-written last line is left out."""
+        rounds, problem = read_rounds(self.path)
+        if problem:
+            raise FedmuxError(f"{problem}; restore the file, or train the run again")
+        return rounds
 
     @property
     def allocation(self) -> np.ndarray:
         """Who trained what, with which probability and weight: a structured array of dtype ALLOCATION."""
-        data = (self.path / "allocation.bin").read_bytes()
-        return np.frombuffer(data[: len(data) // ALLOCATION.itemsize * ALLOCATION.itemsize], ALLOCATION)
+        return read_jobs(self.path)
 
     def model(self, task: str) -> "dict[str, Tensor]":
         """Final weights of a task."""
         from safetensors.torch import load_file
 
-        return load_file(self.path / "models" / f"{task}.safetensors")
+        return load_file(self.path / MODELS / f"{task}.safetensors")

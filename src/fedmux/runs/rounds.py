@@ -6,9 +6,13 @@ is read as "not there".
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+import numpy as np
+
+from fedmux.population import Floats
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,14 @@ class OverTasks:
     mean: float
     minimum: float
     variance: float
-    cosine: float | None = None
+    cosine: float | None = None  # similarity to equal accuracies, [P2] Lemma 2: sum f / (sqrt(S) ||f||)
+
+    @classmethod
+    def of(cls, accuracy: Floats) -> "OverTasks":
+        """S accuracies."""
+        norm = float(np.sqrt(len(accuracy)) * np.linalg.norm(accuracy))
+        cosine = float(accuracy.sum()) / norm if norm > 0 else 1.0
+        return cls(float(accuracy.mean()), float(accuracy.min()), float(accuracy.var()), cosine)
 
 
 @dataclass(slots=True)
@@ -81,9 +92,11 @@ class TaskRound:
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "TaskRound":
-        found = {name: figure(table.get(name)) for name in TASK_FIGURES if name != "clients"}
-        clients = table.get("clients")
-        return cls(**found, clients=_figures(clients) if isinstance(clients, dict) else None)  # type: ignore[arg-type]
+        found = cls()
+        for name, value in table.items():
+            if read := TASK_READERS.get(name):
+                setattr(found, name, read(value))
+        return found
 
 
 @dataclass(slots=True)
@@ -107,18 +120,13 @@ class Round(Mapping[str, Any]):
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0  # since the run began
 
+    def of(self, task: str) -> TaskRound:
+        """A task's figures; none of a task that is not there."""
+        return self.tasks.get(task) or TaskRound()
+
     def line(self) -> dict[str, Any]:
         """As JSON values; without what is not there."""
-        line: dict[str, Any] = {"round": self.round}
-        line["tasks"] = {name: task.line() for name, task in self.tasks.items()}
-        for name in ROUND_FIGURES:
-            value = getattr(self, name)
-            if value is None or value == {} or value == []:
-                continue
-            if isinstance(value, list):
-                value = [asdict(item) for item in value]
-            line[name] = asdict(value) if isinstance(value, OverTasks) else value
-        return line
+        return {name: self[name] for name in self}
 
     @classmethod
     def parse(cls, line: bytes) -> "Round | None":
@@ -133,71 +141,109 @@ class Round(Mapping[str, Any]):
     def read(cls, table: Mapping[str, Any]) -> "Round | None":
         """The reverse of `line`; None if it cannot be a round."""
         number, tasks = table.get("round"), table.get("tasks")
-        if type(number) is not int or number < 0 or not isinstance(tasks, dict):
+        if type(number) is not int or number < 0 or type(tasks) is not dict:
             return None
-        if not all(isinstance(values, dict) for values in tasks.values()):
+        if not all(type(values) is dict for values in tasks.values()):
             return None
-        return cls(
-            round=number,
-            tasks={name: TaskRound.read(values) for name, values in tasks.items()},
-            allocation=_table(table.get("allocation")),
-            clients=figure(table.get("clients")),  # type: ignore[arg-type]
-            events={
-                key: value for key, value in _table(table.get("events")).items() if isinstance(value, list)
-            },
-            dropped=figure(table.get("dropped")),  # type: ignore[arg-type]
-            accuracy=_over_tasks(_figures(table.get("accuracy"))),
-            probability={name: _figures(found) for name, found in _table(table.get("probability")).items()},
-            saturated=figure(table.get("saturated")),  # type: ignore[arg-type]
-            diverged=[Divergence(**_known(Divergence, item)) for item in _tables(table.get("diverged"))],
-            phases=_figures(table.get("phases")),
-            failures=[Failure(**_known(Failure, item)) for item in _tables(table.get("failures"))],
-            seconds=figure(table.get("seconds")) or 0.0,
-        )
+        found = cls(number, {name: TaskRound.read(values) for name, values in tasks.items()})
+        for name, value in table.items():
+            if read := ROUND_READERS.get(name):
+                setattr(found, name, read(value))
+        return found
 
-    def __getitem__(self, key: str) -> Any:
-        return self.line()[key]
+    def __getitem__(self, name: str) -> Any:
+        if name == "tasks":
+            return {task: figures.line() for task, figures in self.tasks.items()}
+        value = getattr(self, name) if name in ROUND_FIGURES else None
+        if value in NOTHING:
+            raise KeyError(name)
+        if isinstance(value, OverTasks):
+            return {key: number for key, number in asdict(value).items() if number is not None}
+        return [asdict(item) for item in value] if isinstance(value, list) else value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.line())
+        return (name for name in ROUND_FIGURES if name == "tasks" or getattr(self, name) not in NOTHING)
 
     def __len__(self) -> int:
-        return len(self.line())
+        return sum(1 for _ in self)
 
 
 TASK_FIGURES = tuple(entry.name for entry in fields(TaskRound))
-ROUND_FIGURES = tuple(entry.name for entry in fields(Round) if entry.name not in ("round", "tasks"))
+ROUND_FIGURES = tuple(entry.name for entry in fields(Round))
+NOTHING: tuple[Any, ...] = (None, {}, [])  # what a line leaves out
+FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
 
 
-def figure(value: Any) -> float | int | None:
+def figure(value: Any) -> float | None:
     """A finite number, or None."""
     if type(value) is float:  # nearly always
         return value if math.isfinite(value) else None
     return value if type(value) is int and abs(value) < 2**53 else None
 
 
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _tables(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+def whole(value: Any) -> int | None:
+    """A whole number, or None."""
+    if type(value) is int:  # nearly always
+        return value if abs(value) < 2**53 else None
+    return int(value) if type(value) is float and value.is_integer() else None
 
 
 def _figures(value: Any) -> dict[str, float]:
-    return {key: found for key, item in _table(value).items() if (found := figure(item)) is not None}
+    table = _table(value)
+    if {*map(type, table.values())} == {float} and math.isfinite(sum(table.values())):  # nearly always
+        return table
+    return {key: found for key, item in table.items() if (found := figure(item)) is not None}
 
 
-def _over_tasks(found: dict[str, float]) -> OverTasks | None:
+def _over_tasks(value: Any) -> OverTasks | None:
+    found = _figures(value)
     if not {"mean", "minimum", "variance"} <= found.keys():
         return None
     return OverTasks(found["mean"], found["minimum"], found["variance"], found.get("cosine"))
 
 
-def _known(kind: type[Any], item: Mapping[str, Any]) -> dict[str, Any]:
-    """Its fields; what an older version did not write is 0, nothing or false."""
-    empty: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
-    return {
-        entry.name: value if isinstance(value := item.get(entry.name), entry.type) else empty[entry.type]  # type: ignore[arg-type]
-        for entry in fields(kind)
-    }
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _lists(value: Any) -> dict[str, list[Any]]:
+    return {key: item for key, item in _table(value).items() if isinstance(item, list)}
+
+
+def _records(kind: type[Any]) -> Callable[[Any], list[Any]]:
+    """Reads a list of them; what an older version did not write is 0, nothing or false."""
+
+    def read(value: Any) -> list[Any]:
+        items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+        return [kind(**{name: own(item.get(name)) for name, own in readers.items()}) for item in items]
+
+    readers = {entry.name: FIELDS[entry.type] for entry in fields(kind)}
+    return read
+
+
+FIELDS: dict[Any, Callable[[Any], Any]] = {  # of a record, by type
+    str: lambda value: value if isinstance(value, str) else "",
+    int: lambda value: whole(value) or 0,
+    float: lambda value: figure(value) or 0.0,
+    bool: lambda value: value is True,
+}
+
+# What may stand in a line, by name, and how it is read.
+TASK_READERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(TASK_FIGURES, whole),
+    **dict.fromkeys(("accuracy", "loss", "step_size", "learning_rate"), figure),
+    "clients": lambda value: _figures(value) or None,
+}
+ROUND_READERS: dict[str, Callable[[Any], Any]] = {
+    "allocation": _table,
+    "clients": whole,
+    "events": _lists,
+    "dropped": whole,
+    "accuracy": _over_tasks,
+    "probability": lambda value: {name: _figures(found) for name, found in _table(value).items()},
+    "saturated": whole,
+    "diverged": _records(Divergence),
+    "phases": _figures,
+    "failures": _records(Failure),
+    "seconds": lambda value: figure(value) or 0.0,
+}

@@ -21,7 +21,17 @@ from torch import Tensor
 from fedmux.errors import FedmuxError
 from fedmux.runs.atomic import is_temporary, write_atomically
 from fedmux.runs.environment import environment
-from fedmux.runs.layout import CLIENTS
+from fedmux.runs.layout import (
+    CHECKPOINTS,
+    CLIENTS,
+    ENVIRONMENT,
+    EXPERIMENT,
+    JOBS,
+    LOCK,
+    METRICS,
+    MODELS,
+    SUMMARY,
+)
 from fedmux.runs.reading import Run
 from fedmux.runs.rounds import Round
 
@@ -36,7 +46,7 @@ class Checkpoint:
 
 
 # What there is before a run has begun: a folder with nothing else may be begun in again.
-BEFOREHAND = ("lock", "checkpoints", "environment.json", CLIENTS)
+BEFOREHAND = (LOCK, CHECKPOINTS, ENVIRONMENT, CLIENTS)
 
 
 class RunFolder:
@@ -56,9 +66,9 @@ class RunFolder:
             folder.lock()
             try:
                 _refuse_what_is_filled(path)  # another process may have filled it meanwhile
-                (path / "checkpoints").mkdir(exist_ok=True)
-                write_atomically(path / "environment.json", json.dumps(environment(), indent=1).encode())
-                write_atomically(path / "experiment.toml", tomli_w.dumps(table).encode())
+                (path / CHECKPOINTS).mkdir(exist_ok=True)
+                write_atomically(path / ENVIRONMENT, json.dumps(environment(), indent=1).encode())
+                write_atomically(path / EXPERIMENT, tomli_w.dumps(table).encode())
             except BaseException:
                 folder.close()
                 raise
@@ -68,12 +78,12 @@ class RunFolder:
 
     def lock(self) -> None:
         """Held until `close` or until the process ends, however it ends; sweeps up what a killed one left."""
-        self._lock = (self.path / "lock").open("w")
+        self._lock = (self.path / LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FedmuxError(f"{self.path}: another process is working on this run; wait for it") from None
-        for folder in (self.path, self.path / "checkpoints", self.path / "models"):
+        for folder in (self.path, self.path / CHECKPOINTS, self.path / MODELS):
             for leftover in filter(is_temporary, folder.glob(".*")):
                 leftover.unlink()
 
@@ -87,7 +97,7 @@ class RunFolder:
     def open_logs(self, lengths: dict[str, int]) -> None:
         """Open both logs for appending, cut back to what a checkpoint knows (nothing, at the start)."""
         self._experiment = self._fingerprint()
-        for name in ("metrics.jsonl", "allocation.bin"):
+        for name in (METRICS, JOBS):
             path = self.path / name
             path.touch()
             os.truncate(path, lengths.get(name, 0))
@@ -98,9 +108,9 @@ class RunFolder:
             line = json.dumps(entry.line(), allow_nan=False)  # JSON has no NaN
         except ValueError:
             raise FedmuxError(_not_finite(entry)) from None
-        self._logs["metrics.jsonl"].write(f"{line}\n".encode())
+        self._logs[METRICS].write(f"{line}\n".encode())
         if allocation is not None:
-            self._logs["allocation.bin"].write(allocation.tobytes())
+            self._logs[JOBS].write(allocation.tobytes())
         for log in self._logs.values():
             log.flush()
 
@@ -118,7 +128,7 @@ class RunFolder:
         )
         tensors = {name: tensor.cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         data = save(tensors, {"fedmux": state, "digest": _digest(tensors, state)})
-        path = self.path / "checkpoints" / f"round-{checkpoint.rounds:06d}.safetensors"
+        path = self.path / CHECKPOINTS / f"round-{checkpoint.rounds:06d}.safetensors"
         path.parent.mkdir(exist_ok=True)  # gone where a run was complete, and its summary is taken away
         write_atomically(path, data)
         present = self.checkpoints()
@@ -128,7 +138,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """Newest first."""
-        return sorted((self.path / "checkpoints").glob("round-*.safetensors"), reverse=True)
+        return sorted((self.path / CHECKPOINTS).glob("round-*.safetensors"), reverse=True)
 
     def latest(self) -> tuple[Checkpoint | None, dict[str, int], list[str]]:
         """The newest sound checkpoint (None: start afresh), the logs' lengths then, and what is damaged."""
@@ -141,7 +151,7 @@ class RunFolder:
                 damaged.append(f"{path.name} cannot be used ({str(error) or type(error).__name__})")
                 continue
             if experiment != self._fingerprint():
-                file = self.path / "experiment.toml"
+                file = self.path / EXPERIMENT
                 raise FedmuxError(
                     f"{file}: was changed after the run had begun; undo the change, or train it from the "
                     f"start with `fedmux run {file} -o` and another folder"
@@ -163,12 +173,12 @@ class RunFolder:
     def finish(self, models: dict[str, dict[str, Tensor]], summary: dict[str, Any]) -> None:
         """Write the final models, then the summary, which says that all is done; checkpoints then go."""
         self._sync_logs()
-        (self.path / "models").mkdir(exist_ok=True)
+        (self.path / MODELS).mkdir(exist_ok=True)
         for name, weights in models.items():
             data = save({key: value.contiguous() for key, value in weights.items()})
-            write_atomically(self.path / "models" / f"{name}.safetensors", data)
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=1).encode())
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+            write_atomically(self.path / MODELS / f"{name}.safetensors", data)
+        write_atomically(self.path / SUMMARY, json.dumps(summary, indent=1).encode())
+        shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
 
     def _sync_logs(self) -> None:
         for log in self._logs.values():
@@ -197,7 +207,7 @@ def _digest(tensors: dict[str, Tensor], state: str) -> str:
 
 def _refuse_what_is_filled(path: Path) -> None:
     if any(item.name not in BEFOREHAND and not is_temporary(item) for item in path.iterdir()):
-        hint = "`fedmux resume` continues it, or " if (path / "experiment.toml").exists() else ""
+        hint = "`fedmux resume` continues it, or " if (path / EXPERIMENT).exists() else ""
         raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
 
 

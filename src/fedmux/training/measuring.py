@@ -146,19 +146,12 @@ class Meter:
             held_out = self.fleet.evaluate(state.models, "glance").loss
             losses = np.where(np.isnan(losses), np.nan_to_num(held_out, nan=np.inf), losses)
         if (running & sound).any():
-            entry.accuracy = across_tasks(scores.accuracy[running & sound])
+            entry.accuracy = OverTasks.of(scores.accuracy[running & sound])
         return state.watch.exploded(np.where(sound, losses, np.inf), state.round)
 
     def _running(self, state: State) -> Bools:
         """S: the tasks of the round that has just been trained."""
         return self.setting.running(max(state.round - 1, 0))
-
-
-def across_tasks(accuracy: Floats) -> OverTasks:
-    """Mean, minimum, variance and cosine similarity over tasks ([P2] Lemma 2: sum f / (sqrt(S) ||f||))."""
-    norm = float(np.sqrt(len(accuracy)) * np.linalg.norm(accuracy))
-    cosine = float(accuracy.sum()) / norm if norm > 0 else 1.0
-    return OverTasks(float(accuracy.mean()), float(accuracy.min()), float(accuracy.var()), cosine)
 
 
 def over_clients(accuracy: Floats) -> dict[str, float]:

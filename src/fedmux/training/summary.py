@@ -10,11 +10,10 @@ import numpy as np
 from fedmux.experiment import Experiment
 from fedmux.methods import options
 from fedmux.population import Ints
-from fedmux.runs.layout import FINAL_ROUNDS, RELEASES
+from fedmux.runs.layout import RELEASES
 from fedmux.runs.reading import Run
-from fedmux.runs.rounds import Round, TaskRound
+from fedmux.runs.rounds import FINAL_ROUNDS, OverTasks, Round, TaskRound
 from fedmux.tasks.task import Task
-from fedmux.training.measuring import across_tasks
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
 
@@ -50,7 +49,7 @@ def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) ->
         "rounds": last.round,
         "final_rounds": min(FINAL_ROUNDS, last.round),
         "stopped_at_target": reached,
-        "accuracy": asdict(across_tasks(np.array(list(accuracy.values())))),
+        "accuracy": asdict(OverTasks.of(np.array(list(accuracy.values())))),
         "tasks": {
             name: {
                 "accuracy": accuracy[name],

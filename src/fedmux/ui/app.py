@@ -24,14 +24,16 @@ from starlette.routing import Route
 from fedmux.report.charts import CHARTS, Kind, spec, theme
 from fedmux.report.page import part
 from fedmux.runs.history import FINISHED, History
+from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
+from fedmux.runs.reading import read_text
 from fedmux.ui import views
 from fedmux.ui.bundle import VERSION, Bundle
-from fedmux.ui.follow import Follower, Look
+from fedmux.ui.follow import Follower, Snapshot
 from fedmux.ui.library import Library, state
 
 MOST_COMPARED = 24
 MOST_DRAWN = 100  # charts that are kept, in case somebody else asks
-LOOK = 0.5  # seconds between two looks at a run that somebody watches
+INTERVAL = 0.5  # seconds between two snapshots of a run that somebody watches
 SIGN_OF_LIFE = 15.0  # seconds without news after which a stream says so
 OWN = ("ui.css", "morph.js", "list.js", "live.js")
 FROM_REPORT = ("page.css", "charts.js")
@@ -50,7 +52,6 @@ def templates() -> Environment:
         query=views.query,
         moment=views.moment,
         percent=views.percent,
-        accuracy=views.accuracy,
     )
     return environment
 
@@ -93,16 +94,16 @@ class Pages:
 
     def run(self, request: Request) -> Response:
         key = request.path_params["path"]
-        looks = [follower.look() for follower in self._followers([key])]
-        history = looks[0].history
+        snapshots = [follower.snapshot() for follower in self._followers([key])]
+        history = snapshots[0].history
         return _page(
             render(
                 "run.html",
                 key=key,
                 history=history,
-                figures=figures(looks, [key]),
+                figures=figures(snapshots, [key]),
                 charts=views.kinds_for(1),
-                texts=[views.text_of(history, name) for name in ("experiment.toml", "environment.json")],
+                texts={name: read_text(history.path / name) for name in (EXPERIMENT, ENVIRONMENT)},
             )
         )
 
@@ -111,14 +112,14 @@ class Pages:
         keys = [key for key in asked if self.library.follower(key) is not None][:MOST_COMPARED]
         if not keys:
             raise HTTPException(404, "Choose runs in the list to compare them.")
-        looks = [follower.look() for follower in self._followers(keys)]
-        histories = [look.history for look in looks]
+        snapshots = [follower.snapshot() for follower in self._followers(keys)]
+        histories = [snapshot.history for snapshot in snapshots]
         return _page(
             render(
                 "compare.html",
                 keys=keys,
                 left_out=[key for key in asked if key not in keys],
-                figures=figures(looks, keys),
+                figures=figures(snapshots, keys),
                 charts=views.kinds_for(len(keys)),
                 differences=views.differences(histories),
                 histories=histories,
@@ -130,16 +131,16 @@ class Pages:
         kind = next((kind for kind in CHARTS if kind.key == request.path_params["key"]), None)
         if kind is None:
             raise HTTPException(404, "There is no such chart.")
-        looks = [follower.look() for follower in self._followers(_asked(request))]
+        snapshots = [follower.snapshot() for follower in self._followers(_asked(request))]
         with self._drawing:
-            body = self._draw(kind, looks)
+            body = self._draw(kind, snapshots)
         return Response(body, media_type="application/json") if body else Response(status_code=204)
 
-    def _draw(self, kind: Kind, looks: Sequence[Look]) -> bytes:
-        shown = (kind.key, *(look.version for look in looks))
+    def _draw(self, kind: Kind, snapshots: Sequence[Snapshot]) -> bytes:
+        shown = (kind.key, *(snapshot.version for snapshot in snapshots))
         body = self._drawn.pop(shown, None)
         if body is None:
-            chart = kind.draw([look.history for look in looks])
+            chart = kind.draw([snapshot.history for snapshot in snapshots])
             body = b"" if chart is None else json.dumps({**spec(chart), "config": {}}).encode()
         self._drawn[shown] = body
         if len(self._drawn) > MOST_DRAWN:
@@ -169,7 +170,7 @@ class Pages:
             elif time.monotonic() - told > SIGN_OF_LIFE:
                 told = time.monotonic()
                 yield ": still here\n\n"
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(INTERVAL)
 
     def themes(self, request: Request) -> Response:
         return JSONResponse({"light": theme(False), "dark": theme(True)})
@@ -207,11 +208,11 @@ def create(library: Library, bundle: Bundle, stopping: Callable[[], bool]) -> St
     return Starlette(routes=pages.routes(), exception_handlers={HTTPException: _problem})
 
 
-def figures(looks: Sequence[Look], keys: Sequence[str]) -> Markup:
+def figures(snapshots: Sequence[Snapshot], keys: Sequence[str]) -> Markup:
     """The part of a page that changes while runs go on."""
-    histories = [look.history for look in looks]
-    states = [state(look) for look in looks]
-    if len(looks) > 1:
+    histories = [snapshot.history for snapshot in snapshots]
+    states = [state(snapshot) for snapshot in snapshots]
+    if len(snapshots) > 1:
         rows = views.side_by_side(histories, states)
         return Markup(render("table.html", keys=keys, histories=histories, rows=rows).decode())
     shown, kinds = views.failures(histories[0])
@@ -219,7 +220,7 @@ def figures(looks: Sequence[Look], keys: Sequence[str]) -> Markup:
         "figures.html",
         history=histories[0],
         state=states[0],
-        written=looks[0].written,
+        written=snapshots[0].written,
         facts=views.facts(histories[0]),
         tasks=views.tasks(histories[0]),
         failures=shown,
@@ -230,19 +231,19 @@ def figures(looks: Sequence[Look], keys: Sequence[str]) -> Markup:
 
 def _news(followers: list[Follower], keys: list[str], seen: object) -> tuple[object, str | None, bool]:
     """What there is now, an update unless that has been seen, and whether all runs are finished."""
-    looks = [follower.look() for follower in followers]
-    states = [state(look) for look in looks]
-    now = (states, [look.version for look in looks])
+    snapshots = [follower.snapshot() for follower in followers]
+    states = [state(snapshot) for snapshot in snapshots]
+    now = (states, [snapshot.version for snapshot in snapshots])
     if now == seen:
         return now, None, False
     done = all(name == FINISHED for name in states)
-    said = "; ".join(_said(look.history, name) for look, name in zip(looks, states))
-    return now, json.dumps({"figures": figures(looks, keys), "said": said, "finished": done}), done
+    said = "; ".join(_said(snapshot.history, name) for snapshot, name in zip(snapshots, states))
+    return now, json.dumps({"figures": figures(snapshots, keys), "said": said, "finished": done}), done
 
 
 def _said(history: History, name: str) -> str:
     """An update in words, for those who hear the page."""
-    accuracy = views.percent(views.accuracy(history))
+    accuracy = views.percent(history.accuracy())
     return f"{history.label}: {name}, round {history.last_round} of {history.rounds}, accuracy {accuracy}"
 
 

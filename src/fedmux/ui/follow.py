@@ -1,4 +1,4 @@
-"""A run that is looked at again and again: each time only what has been added to its log is read."""
+"""Follows a run: each time only what has been added to its log is read."""
 
 import itertools
 from dataclasses import replace
@@ -6,20 +6,18 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from fedmux.runs.history import Entry, History, entry_of, number
+from fedmux.runs.history import History
+from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, METRICS, SUMMARY
+from fedmux.runs.reading import parse_rounds
+from fedmux.runs.rounds import Round
 
-LOG = "metrics.jsonl"
-REST = (
-    "experiment.toml",
-    "environment.json",
-    "summary.json",
-)  # a change means to read all again
+REST = (EXPERIMENT, ENVIRONMENT, SUMMARY)  # a change means to read all again
 
 Stamp = tuple[int, int, int] | None
 _versions = itertools.count(1)
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """A run at a moment."""
 
     history: History
@@ -46,11 +44,11 @@ class Follower:
         """Whether it has been read before."""
         return self._history is not None
 
-    def look(self) -> Look:
+    def snapshot(self) -> Snapshot:
         """The run as it is now. What was returned before stays as it was."""
         with self._lock:
             rest = [_stamp(self.path / name) for name in REST]
-            log = _stamp(self.path / LOG)
+            log = _stamp(self.path / METRICS)
             history = self._history
             if history is None or rest != self._rest:
                 history = self._read()
@@ -60,36 +58,32 @@ class Follower:
             if history is not self._history:
                 self._history, self._version = history, next(_versions)
             written = max((stamp[2] / 1e9 for stamp in (*rest, log) if stamp), default=0.0)
-            return Look(history, self._version, written)
+            return Snapshot(history, self._version, written)
 
     def _read(self) -> History:
         history = History.read(self.path)
-        self._offset, self._tail = _place(self.path / LOG, history.metrics)
+        self._offset, self._tail = _place(self.path / METRICS, history.metrics)
         return self._trimmed(history)
 
     def _grown(self, history: History) -> History | None:
         """With what the log has got; None if it is not the old one with something added."""
         try:
-            with (self.path / LOG).open("rb") as file:
+            with (self.path / METRICS).open("rb") as file:
                 file.seek(self._offset - len(self._tail))
                 data = file.read()
         except OSError:
             return None
         if not data.startswith(self._tail):
             return None
-        added: list[Entry] = []
-        last = history.metrics[-1]["round"] if history.metrics else -1
-        lines = data[len(self._tail) :].split(b"\n")[:-1]  # the last may be half-written
-        for line in lines:
-            entry = entry_of(line)
-            if entry is None or entry["round"] <= last:
-                return None
-            added.append(entry)
-            last = entry["round"]
+        log = data[len(self._tail) :]
+        added, lines = parse_rounds(log, history.last_round if history.metrics else -1)
+        if len(added) < lines:
+            return None
         if not added:
             return history
-        self._offset += sum(len(line) + 1 for line in lines)
-        self._tail = lines[-1] + b"\n"
+        end = log.rindex(b"\n") + 1
+        self._offset += end
+        self._tail = log[log.rfind(b"\n", 0, end - 1) + 1 : end]
         fresh = replace(history, metrics=history.metrics + added)
         if history.__dict__.get("population"):  # written once
             fresh.population = history.population
@@ -109,21 +103,21 @@ def _stamp(path: Path) -> Stamp:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _place(log: Path, entries: list[Entry]) -> tuple[int, bytes]:
-    """Where the entries end in a log, and the line of the last one; the start if they are gone."""
+def _place(log: Path, rounds: list[Round]) -> tuple[int, bytes]:
+    """Where the rounds end in a log, and the line of the last one; the start if they are gone."""
     try:
-        data = log.read_bytes() if entries else b""
+        data = log.read_bytes() if rounds else b""
     except OSError:
         return 0, b""
-    parts = data.split(b"\n", len(entries))
-    if len(parts) <= len(entries) or not entries or entry_of(parts[-2]) != entries[-1]:
+    parts = data.split(b"\n", len(rounds))
+    if len(parts) <= len(rounds) or not rounds or Round.parse(parts[-2]) != rounds[-1]:
         return 0, b""
     return len(data) - len(parts[-1]), parts[-2] + b"\n"
 
 
-def _newest(metrics: list[Entry]) -> list[Entry]:
-    """The last entry, and before it the last one with an accuracy."""
-    for entry in reversed(metrics):
-        if number(entry, "accuracy", "mean") is not None:
-            return [entry, metrics[-1]] if entry is not metrics[-1] else [entry]
-    return metrics[-1:]
+def _newest(rounds: list[Round]) -> list[Round]:
+    """The last round, and before it the last one with an accuracy."""
+    for entry in reversed(rounds):
+        if entry.accuracy:
+            return [entry, rounds[-1]] if entry is not rounds[-1] else [entry]
+    return rounds[-1:]

@@ -8,14 +8,15 @@ from pathlib import Path
 from threading import Lock
 
 from fedmux.runs.history import BROKEN, DEPTH, FINISHED, SIGNS, History, is_run
-from fedmux.ui.follow import Follower, Look
+from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, POPULATION
+from fedmux.ui.follow import Follower, Snapshot
 
 OPEN_RUNS = 24  # whose rounds are all kept in memory
 READING = "being read"
 RUNNING = "running"
 FRESH = 60.0  # seconds: an unfinished run that was written to since then is running
-BUDGET = 1.0  # seconds for reading runs that were not known yet; the others come with the next look
-FILES = (*SIGNS, "experiment.toml", "population.npz")  # all that is read of a run
+BUDGET = 1.0  # seconds for reading runs that were not known yet; the others come with the next request
+FILES = (*SIGNS, EXPERIMENT, POPULATION)  # all that is read of a run
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Library:
                 name = Path(key).name
                 rows.append(Row(key, History(self.root / key, name=name, label=""), READING, 0.0))
                 continue
-            look = follower.look()
-            rows.append(Row(key, look.history, state(look), look.written))
+            now = follower.snapshot()
+            rows.append(Row(key, now.history, state(now), now.written))
         return rows
 
     def _below(self, key: str, depth: int) -> Iterator[str]:
@@ -100,7 +101,7 @@ class Library:
         return path if inside else None
 
     def _begun(self, key: str) -> float:
-        for name in ("environment.json", "."):
+        for name in (ENVIRONMENT, "."):
             try:
                 return (self.root / key / name).stat().st_mtime
             except OSError:
@@ -108,8 +109,8 @@ class Library:
         return 0.0
 
 
-def state(look: Look) -> str:
+def state(snapshot: Snapshot) -> str:
     """What to call it: an unfinished run may have been stopped; only the time of its files can tell."""
-    if look.history.state in (BROKEN, FINISHED) or time.time() - look.written > FRESH:
-        return look.history.state
+    if snapshot.history.state in (BROKEN, FINISHED) or time.time() - snapshot.written > FRESH:
+        return snapshot.history.state
     return RUNNING

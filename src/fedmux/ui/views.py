@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from fedmux.report.charts import CHARTS, Kind
 from fedmux.runs.history import History, number
+from fedmux.runs.rounds import Failure, Round
 
 MOST_FAILURES = 50  # of a run that are shown, the newest
 MOST_DIFFERENCES = 60  # keys of configurations
@@ -51,35 +52,29 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def newest(history: History, *keys: str) -> float | None:
-    """The newest figure under these keys of an entry."""
-    found = (number(entry, *keys) for entry in reversed(history.metrics))
+def newest(history: History, task: str, figure: str) -> float | None:
+    """A task's newest figure."""
+    found = (getattr(entry.of(task), figure) for entry in reversed(history.metrics))
     return next((value for value in found if value is not None), None)
-
-
-def accuracy(history: History, which: str = "mean") -> float | None:
-    """Final accuracy over tasks, or the newest of a run that is not finished."""
-    final = number(history.summary, "accuracy", which)
-    return newest(history, "accuracy", which) if final is None else final
 
 
 def task_accuracy(history: History, task: str) -> float | None:
     final = number(history.summary, "tasks", task, "accuracy")
-    return newest(history, "tasks", task, "accuracy") if final is None else final
+    return newest(history, task, "accuracy") if final is None else final
 
 
-def total(history: History, task: str, key: str) -> float:
-    return sum(number(entry, "tasks", task, key) or 0.0 for entry in history.metrics)
+def total(history: History, task: str, figure: str) -> int:
+    return sum(getattr(entry.of(task), figure) or 0 for entry in history.metrics)
 
 
 def tasks(history: History) -> list[dict[str, str]]:
-    last, diverged = history.metrics[-1] if history.metrics else {}, history.diverged
+    last, diverged = history.metrics[-1] if history.metrics else Round(0), history.diverged
     return [
         {
             "name": task + (f" (diverged in round {diverged[task]})" if task in diverged else ""),
             "accuracy": percent(task_accuracy(history, task)),
-            "loss": NONE if (loss := newest(history, "tasks", task, "loss")) is None else f"{loss:.4g}",
-            "jobs": count(number(last, "tasks", task, "jobs") or 0.0),
+            "loss": NONE if (loss := newest(history, task, "loss")) is None else f"{loss:.4g}",
+            "jobs": count(last.of(task).jobs or 0),
             "total": count(total(history, task, "jobs")),
             "uploads": count(total(history, task, "uploads")),
         }
@@ -89,12 +84,12 @@ def tasks(history: History) -> list[dict[str, str]]:
 
 def facts(history: History) -> dict[str, str]:
     """The figures at the top of a run's page."""
-    seconds = newest(history, "seconds")
+    seconds = history.metrics[-1].seconds if history.metrics else None
     trained = max(history.last_round, 1)
     return {
         "round": f"{history.last_round} of {history.rounds}",
-        "accuracy": percent(accuracy(history)),
-        "worst task": percent(accuracy(history, "minimum")),
+        "accuracy": percent(history.accuracy()),
+        "worst task": percent(history.accuracy("minimum")),
         "uploads": count(sum(total(history, task, "uploads") for task in history.tasks)),
         "time": duration(seconds),
         "time of a round": duration(None if seconds is None else seconds / trained),
@@ -140,25 +135,18 @@ def failures(history: History) -> tuple[list[dict[str, str]], list[tuple[str, in
     shown: list[dict[str, str]] = []
     kinds: Counter[str] = Counter()
     for entry in reversed(history.metrics):
-        found = entry.get("failures")
-        for failure in found if isinstance(found, list) else []:
-            if isinstance(failure, dict):
-                kinds[str(failure.get("kind", "unknown"))] += 1
-                if len(shown) < MOST_FAILURES:
-                    told = {key: str(failure.get(key, NONE)) for key in ("client", "task", "phase", "reason")}
-                    shown.append({"round": str(entry["round"]), **told})
-        if dropped := int(number(entry, "dropped") or 0):
-            kinds["dropped"] += dropped
+        for failure in entry.failures:
+            kinds[failure.kind or "unknown"] += 1
+            if len(shown) < MOST_FAILURES:
+                shown.append({"round": str(entry.round), **_words(failure)})
+        if entry.dropped:
+            kinds["dropped"] += entry.dropped
     return shown, kinds.most_common()
+
+
+def _words(failure: Failure) -> dict[str, str]:
+    return {key: getattr(failure, key) or NONE for key in ("client", "task", "phase", "reason")}
 
 
 def kinds_for(runs: int) -> list[Kind]:
     return [kind for kind in CHARTS if kind.several or runs == 1]
-
-
-def text_of(history: History, name: str) -> str:
-    """A file of the run as text; empty if it cannot be read."""
-    try:
-        return (history.path / name).read_text("utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -5,8 +5,8 @@ from fedmux.report.charts.curves import method_accuracy, task_accuracy
 from fedmux.report.charts.explained import probabilities
 from fedmux.report.charts.groups import plane
 from fedmux.report.charts.kinds import CHARTS, Kind
-from fedmux.report.charts.look import Chart, check_picture, save, spec, theme
 from fedmux.report.charts.papers import beside
+from fedmux.report.charts.style import Chart, check_picture, save, spec, theme
 
 __all__ = [
     "CHARTS",

@@ -8,10 +8,10 @@ import altair as alt
 import numpy as np
 
 from fedmux.population import Floats, Ints
-from fedmux.report.charts import look, thin
+from fedmux.report.charts import style, thin
 from fedmux.report.charts.bars import stacked
-from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.runs.history import History, number
+from fedmux.report.charts.style import Chart, Rows, short
+from fedmux.runs.history import History
 
 SEVERAL = "several"
 ALL = "all tasks"
@@ -69,12 +69,9 @@ def allocation_map(history: History) -> Chart | None:
         return None
     rows, width, each = allocation_rows(history)
     names = [*history.tasks, SEVERAL]
-    scale = alt.Scale(domain=names, range=[*_task_colours(history), look.GREY])
-    columns, height = len(rows[0]["task"]), max(120, min(420, 14 * len(rows)))
-    aggregated = each * width > 1
-    most = max(max(row["jobs"]) for row in rows)
+    columns, most = len(rows[0]["task"]), max(max(row["jobs"]) for row in rows)
     chart = (
-        alt.Chart(look.data(rows), width=look.WIDTH, height=height)
+        alt.Chart(style.data(rows), width=style.WIDTH, height=max(120, min(420, 14 * len(rows))))
         .transform_calculate(column=f"sequence({columns})")
         .transform_flatten(["task", "jobs", "column"])
         .transform_filter("datum.task >= 0")
@@ -83,29 +80,12 @@ def allocation_map(history: History) -> Chart | None:
             first=f"datum.column * {width} + 1",
             begin=f"datum.column * {width} + 0.5",
             end=f"(datum.column + 1) * {width} + 0.5",
-            share=f"0.25 + 0.75 * sqrt(datum.jobs / {most})" if aggregated else "1",
+            share=f"0.25 + 0.75 * sqrt(datum.jobs / {most})" if each * width > 1 else "1",
         )
         .mark_rect()
         .encode(
-            x=alt.X(
-                "begin:Q",
-                title="round",
-                axis=alt.Axis(tickMinStep=1, format="~d", grid=False),
-                scale=alt.Scale(domain=[0.5, columns * width + 0.5], nice=False, zero=False),
-            ),
-            x2="end:Q",
-            y=alt.Y(
-                "row:O",
-                title="clients, most jobs first",
-                axis=alt.Axis(labels=False, ticks=False),
-                scale=alt.Scale(domain=[row["row"] for row in rows]),
-            ),
-            color=alt.Color(
-                "name:N", title="task", scale=scale, sort=names, legend=alt.Legend(symbolOpacity=1)
-            ),
-            opacity=alt.when(look.picked("name"))
-            .then(alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None))
-            .otherwise(alt.value(look.FAINT)),
+            **_map_axes(columns * width, len(rows)),
+            **_map_colours(names, [*_task_colours(history), style.GREY]),
             tooltip=[
                 alt.Tooltip("client:N", title="client"),
                 alt.Tooltip("first:Q", title="round"),
@@ -113,10 +93,43 @@ def allocation_map(history: History) -> Chart | None:
                 alt.Tooltip("jobs:Q", title="jobs"),
             ],
         )
-        .add_params(look.picked("name"))
+        .add_params(style.picked("name"))
     )
     notes = [*_of(history), _cell_note(each, width)]
-    return chart.properties(title=look.titled("Who trains what", notes))
+    return chart.properties(title=style.titled("Who trains what", notes))
+
+
+def _map_axes(rounds: int, rows: int) -> dict[str, Any]:
+    return {
+        "x": alt.X(
+            "begin:Q",
+            title="round",
+            axis=alt.Axis(tickMinStep=1, format="~d", grid=False),
+            scale=alt.Scale(domain=[0.5, rounds + 0.5], nice=False, zero=False),
+        ),
+        "x2": "end:Q",
+        "y": alt.Y(
+            "row:O",
+            title="clients, most jobs first",
+            axis=alt.Axis(labels=False, ticks=False),
+            scale=alt.Scale(domain=list(range(rows))),
+        ),
+    }
+
+
+def _map_colours(names: list[str], colours: list[str]) -> dict[str, Any]:
+    return {
+        "color": alt.Color(
+            "name:N",
+            title="task",
+            scale=alt.Scale(domain=names, range=colours),
+            sort=names,
+            legend=alt.Legend(symbolOpacity=1),
+        ),
+        "opacity": alt.when(style.picked("name"))
+        .then(alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None))
+        .otherwise(alt.value(style.FAINT)),
+    }
 
 
 def _cell_note(clients: int, rounds: int) -> str:
@@ -130,12 +143,11 @@ def share_rows(history: History, width: int) -> Rows:
     """Each task's share of the jobs of a round, or of some rounds; before the first there are none."""
     sums: dict[int, dict[str, float]] = {}
     for entry in history.metrics:
-        if entry["round"]:
-            own = sums.setdefault(
-                thin.middle(entry["round"] - 1, width) + 1, dict.fromkeys(history.tasks, 0.0)
-            )
+        if entry.round:
+            round = thin.middle(entry.round - 1, width) + 1
+            own = sums.setdefault(round, dict.fromkeys(history.tasks, 0.0))
             for task in history.tasks:
-                own[task] += number(entry, "tasks", task, "jobs") or 0.0
+                own[task] += entry.of(task).jobs or 0
     return [
         {"round": round, "task": task, "share": short(jobs / total), "jobs": jobs}
         for round, own in sums.items()
@@ -150,7 +162,7 @@ def job_shares(history: History) -> Chart | None:
     rows = share_rows(history, width)
     if not rows:
         return None
-    title = look.titled("Jobs of each task", [*_of(history), _bar_note(width)])
+    title = style.titled("Jobs of each task", [*_of(history), _bar_note(width)])
     return stacked(
         rows, "share", "task", history.tasks, "share of the jobs", width, ".1%", top=1.0
     ).properties(title=title)
@@ -190,29 +202,29 @@ def lorenz(history: History) -> Chart | None:
     if not len(history.allocation) or not (rows := lorenz_rows(history)):
         return None
     names = list(dict.fromkeys(row["curve"] for row in rows))
-    share, what = alt.Axis(format=look.PERCENT, tickCount=5), "task (Gini coefficient)"
+    share, what = alt.Axis(format=style.PERCENT, tickCount=5), "task (Gini coefficient)"
     line = (
-        alt.Chart(look.data(rows), width=380, height=340)
+        alt.Chart(style.data(rows), width=380, height=340)
         .mark_line(point="transparent")
         .encode(
             x=alt.X("clients:Q", title="share of the clients, fewest jobs first", axis=share),
             y=alt.Y("jobs:Q", title="share of the jobs", axis=share),
-            color=look.series("curve", what, names, one=True, symbol="stroke"),
-            strokeOpacity=look.fading("curve"),
+            color=style.series("curve", what, names, one=True, symbol="stroke"),
+            strokeOpacity=style.fading("curve"),
             tooltip=[
                 alt.Tooltip("curve:N", title="task (Gini)"),
                 alt.Tooltip("clients:Q", title="clients", format=".1%"),
                 alt.Tooltip("jobs:Q", title="jobs", format=".1%"),
             ],
-            **look.dashes("curve", what, names),
+            **style.dashes("curve", what, names),
         )
-        .add_params(look.picked("curve"))
+        .add_params(style.picked("curve"))
     )
-    ends = look.data([{"clients": 0, "jobs": 0}, {"clients": 1, "jobs": 1}])
-    even = alt.Chart(ends).mark_line(strokeDash=[4, 4], strokeWidth=1, color=look.GREY)
+    ends = style.data([{"clients": 0, "jobs": 0}, {"clients": 1, "jobs": 1}])
+    even = alt.Chart(ends).mark_line(strokeDash=[4, 4], strokeWidth=1, color=style.GREY)
     even = even.encode(x="clients:Q", y="jobs:Q")
     notes = [*_of(history), "dashed: all alike"]
-    return alt.layer(even, line).properties(title=look.titled("How evenly clients take part", notes))
+    return alt.layer(even, line).properties(title=style.titled("How evenly clients take part", notes))
 
 
 def _of(history: History) -> list[str]:
@@ -223,5 +235,5 @@ def _bar_note(width: int) -> str:
     return f"a bar is {width} rounds" if width > 1 else ""
 
 
-def _task_colours(history: History) -> list[Any]:
-    return [look.COLOURS[s % len(look.COLOURS)] for s in range(len(history.tasks))]
+def _task_colours(history: History) -> list[str]:
+    return [style.COLOURS[s % len(style.COLOURS)] for s in range(len(history.tasks))]

@@ -4,8 +4,8 @@ from typing import Any
 
 import altair as alt
 
-from fedmux.report.charts import look
-from fedmux.report.charts.look import Chart, Rows, short
+from fedmux.report.charts import style
+from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs.history import History, number
 
 
@@ -16,13 +16,13 @@ def take_up(rows: Rows) -> alt.HConcatChart:
 
     def panel(field: str, title: str) -> alt.Chart:
         return (
-            alt.Chart(look.data(rows), title=title, width=360, height=look.HEIGHT)
+            alt.Chart(style.data(rows), title=title, width=360, height=style.HEIGHT)
             .mark_line(point="transparent")
             .encode(
                 x=alt.X("budget:Q", title="budget"),
                 y=alt.Y(f"{field}:Q", title="users", scale=alt.Scale(nice=6), axis=alt.Axis(tickCount=6)),
-                color=look.series("mechanism", "mechanism", names, symbol="stroke"),
-                strokeOpacity=look.fading("mechanism"),
+                color=style.series("mechanism", "mechanism", names, symbol="stroke"),
+                strokeOpacity=style.fading("mechanism"),
                 tooltip=[
                     alt.Tooltip("mechanism:N"),
                     alt.Tooltip("budget:Q"),
@@ -31,7 +31,7 @@ def take_up(rows: Rows) -> alt.HConcatChart:
             )
         )
 
-    smallest = panel("minimum", "smallest take-up").add_params(look.picked("mechanism"))
+    smallest = panel("minimum", "smallest take-up").add_params(style.picked("mechanism"))
     return alt.hconcat(smallest, panel("difference", "largest minus smallest"))
 
 
@@ -65,17 +65,17 @@ def recruitment(history: History) -> Chart | None:
     ]
     mechanism = history.table.get("recruitment")
     name = mechanism.get("mechanism", "") if isinstance(mechanism, dict) else ""
-    return look.joined(panels, "Recruitment before training", [str(name), ", ".join(money)], columns=2)
+    return style.joined(panels, "Recruitment before training", [str(name), ", ".join(money)], columns=2)
 
 
 def _bars(rows: Rows, field: str, title: str, what: str, history: History) -> Chart:
-    base = alt.Chart(look.data(rows), width=look.SMALL, height=alt.Step(26)).encode(
+    base = alt.Chart(style.data(rows), width=style.SMALL, height=alt.Step(26)).encode(
         x=alt.X(f"{field}:Q", title=what, axis=alt.Axis(tickCount=5, format=".3~s")),
         y=alt.Y("task:N", title=None, sort=history.tasks, axis=alt.Axis(labelLimit=220)),
         tooltip=[alt.Tooltip("task:N"), alt.Tooltip(f"{field}:Q", title=what)],
     )
     bars = base.mark_bar(height={"band": 0.7}).encode(
-        color=look.series("task", "task", history.tasks, legend=False)
+        color=style.series("task", "task", history.tasks, legend=False)
     )
     text = base.mark_text(align="left", dx=4, fontSize=11).encode(text=alt.Text(f"{field}:Q", format=".4~s"))
-    return alt.layer(bars, text, title=look.panel_title(title))
+    return alt.layer(bars, text, title=style.panel_title(title))

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from fedmux.report.charts import look
-from fedmux.report.charts.look import Rows
+from fedmux.report.charts import style
+from fedmux.report.charts.style import Rows
 
 
 def stacked(
@@ -20,16 +20,16 @@ def stacked(
     *,
     top: float | None = None,
     ends: tuple[float, float] | None = None,
-    height: int = look.HEIGHT,
+    height: int = style.HEIGHT,
 ) -> alt.Chart:
     """Each bar is `width` rounds around its rows' round; `top` ends the axis, `ends` are those of rounds."""
     before = (width - 1) // 2 + 0.5
     rounds = [row["round"] for row in rows]
     first, last = ends or (min(rounds) - before, max(rounds) - before + width)
     scale = alt.Scale(domain=[0, top], nice=False) if top else alt.Undefined
-    axis = alt.Axis(format=look.PERCENT if form.endswith("%") else look.PLAIN, tickCount=5)
+    axis = alt.Axis(format=style.PERCENT if form.endswith("%") else style.PLAIN, tickCount=5)
     chart = (
-        alt.Chart(look.data(rows), width=look.WIDTH, height=height)
+        alt.Chart(style.data(rows), width=style.WIDTH, height=height)
         .transform_calculate(
             begin=f"datum.round - {before}",
             end=f"datum.round - {before} + {width}",
@@ -46,8 +46,8 @@ def stacked(
             ),
             x2="end:Q",
             y=alt.Y(f"{field}:Q", title=what, stack="zero", axis=axis, scale=scale),
-            color=look.series(series, series, names),
-            opacity=look.fading(series) if len(names) > 1 else alt.Undefined,
+            color=style.series(series, series, names),
+            opacity=style.fading(series) if len(names) > 1 else alt.Undefined,
             order=alt.Order("place:Q"),
             tooltip=[
                 alt.Tooltip("round:Q", title="round"),
@@ -56,4 +56,4 @@ def stacked(
             ],
         )
     )
-    return chart.add_params(look.picked(series)) if len(names) > 1 else chart
+    return chart.add_params(style.picked(series)) if len(names) > 1 else chart

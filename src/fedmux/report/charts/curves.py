@@ -11,13 +11,14 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from fedmux.report.charts import look, thin
-from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.runs.history import Entry, History, number
+from fedmux.report.charts import style, thin
+from fedmux.report.charts.lines import ACCURACY, far_apart, lines, span
+from fedmux.report.charts.style import Chart, Rows, short
+from fedmux.runs.history import History
+from fedmux.runs.rounds import Round
 
-Metrics = list[Entry]  # of a run, one entry for each round
+Metrics = list[Round]  # of a run
 Groups = dict[str, list[Metrics]]  # the runs of each label
-ACCURACY, LOSS, STEP = "test accuracy", "test loss", "step size"
 BAND = "band: range over seeds"
 
 
@@ -49,13 +50,13 @@ def metrics_of(histories: Sequence[History]) -> Groups:
 def tasks_of(groups: Groups) -> list[str]:
     """Every task of any run, in the order in which they appear."""
     runs = [metrics for group in groups.values() for metrics in group]
-    tables = (entry["tasks"] for metrics in runs for entry in metrics)
+    tables = (entry.tasks for metrics in runs for entry in metrics)
     return list(dict.fromkeys(chain.from_iterable(tables)))
 
 
 def last_round(groups: Groups) -> int:
     runs = [metrics for group in groups.values() for metrics in group if metrics]
-    return max((metrics[-1]["round"] for metrics in runs), default=0)
+    return max((metrics[-1].round for metrics in runs), default=0)
 
 
 def bin_width(groups: Groups, labels: Sequence[str], tasks: Sequence[str] = ("",), figures: int = 1) -> int:
@@ -65,13 +66,13 @@ def bin_width(groups: Groups, labels: Sequence[str], tasks: Sequence[str] = ("",
     return thin.bin_width(last_round(groups), figures * len(labels) * len(tasks), row=70 + longest + band)
 
 
-def curve_rows(groups: Groups, read: Callable[[Entry], float | None], width: int, **also: Any) -> Rows:
+def curve_rows(groups: Groups, read: Callable[[Round], float | None], width: int, **also: Any) -> Rows:
     """Mean over the runs of a label in each bin of rounds, with the range where there are several."""
     rows = []
     for label, runs in groups.items():
         by_round: dict[int, list[float]] = {}
         for metrics in runs:
-            points = [(entry["round"], value) for entry in metrics if (value := read(entry)) is not None]
+            points = [(entry.round, value) for entry in metrics if (value := read(entry)) is not None]
             for round, value in thin.thin(points, width).items():
                 by_round.setdefault(round, []).append(value)
         for round, values in sorted(by_round.items()):
@@ -86,7 +87,7 @@ def task_rows(groups: Groups, tasks: Sequence[str], key: str, width: int) -> Row
     """A figure of each task over rounds."""
     rows: Rows = []
     for task in tasks:
-        rows += curve_rows(groups, lambda entry: number(entry, "tasks", task, key), width, task=task)  # noqa: B023
+        rows += curve_rows(groups, lambda entry: getattr(entry.of(task), key), width, task=task)  # noqa: B023
     return rows
 
 
@@ -95,18 +96,16 @@ def set_back_rows(groups: Groups, rows: Rows, width: int) -> Rows:
     found: Rows = []
     for label, runs in groups.items():
         for entry in chain.from_iterable(runs):
-            events = entry.get("diverged")
-            for event in events if isinstance(events, list) else []:
-                task = event.get("task") if isinstance(event, dict) else None
-                own = [row for row in rows if (row["task"], row["label"]) == (task, label)]
-                after = [row for row in own if row["round"] >= thin.middle(entry["round"], width)]
+            for event in entry.diverged:
+                own = [row for row in rows if (row["task"], row["label"]) == (event.task, label)]
+                after = [row for row in own if row["round"] >= thin.middle(entry.round, width)]
                 found += after[:1] or own[-1:]
     return found
 
 
 def overall_rows(groups: Groups, key: str, width: int) -> Rows:
     """A figure over the tasks (mean, minimum, variance) over rounds."""
-    return curve_rows(groups, lambda entry: number(entry, "accuracy", key), width)
+    return curve_rows(groups, lambda entry: getattr(entry.accuracy, key, None), width)
 
 
 def cost_rows(groups: Groups, cost: str, width: int) -> Rows:
@@ -116,12 +115,12 @@ def cost_rows(groups: Groups, cost: str, width: int) -> Rows:
         points: dict[int, list[tuple[float, float]]] = {}
         for metrics in runs:
             spent = accumulate(
-                sum(number(values, cost) or 0.0 for values in entry["tasks"].values()) for entry in metrics
+                sum(getattr(figures, cost) or 0 for figures in entry.tasks.values()) for entry in metrics
             )
             scored = [
-                (entry["round"], total, score)
+                (entry.round, total, entry.accuracy.mean)
                 for entry, total in zip(metrics, spent)
-                if (score := number(entry, "accuracy", "mean")) is not None
+                if entry.accuracy
             ]
             costs = thin.thin([(round, total) for round, total, _ in scored], width)
             scores = thin.thin([(round, score) for round, _, score in scored], width)
@@ -155,7 +154,7 @@ def task_chart(groups: Groups, key: str, title: str, what: str) -> Chart | None:
     notes.append("cross: diverged and set back" if marks else "")
     if single:
         chart = lines(rows, "task", "task", shown, what, last=last, domain=domain, marks=marks)
-        return chart.add_params(look.picked("task")).properties(title=look.titled(title, notes))
+        return chart.add_params(style.picked("task")).properties(title=style.titled(title, notes))
     panels: list[Chart] = []
     for task in shown:
         own = [row for row in rows if row["task"] == task]
@@ -164,9 +163,9 @@ def task_chart(groups: Groups, key: str, title: str, what: str) -> Chart | None:
             panel = lines(
                 own, "label", "method", labels, what, last=last, domain=domain, small=True, marks=crosses
             )
-            panels.append(panel.properties(title=look.panel_title(task)))
-    panels[0] = panels[0].add_params(look.picked("label"))
-    return look.joined(panels, title, notes)
+            panels.append(panel.properties(title=style.panel_title(task)))
+    panels[0] = panels[0].add_params(style.picked("label"))
+    return style.joined(panels, title, notes)
 
 
 def over_tasks(histories: Sequence[History]) -> Chart | None:
@@ -184,15 +183,15 @@ def over_tasks(histories: Sequence[History]) -> Chart | None:
         what = "variance over tasks" if key == "variance" else ACCURACY
         titled = {"mean": "mean", "minimum": "worst task", "variance": "variance"}[key]
         panel = lines(rows, "label", "method", labels, what, last=last, domain=span(rows), small=True)
-        panels.append(panel.properties(title=look.panel_title(titled)))
+        panels.append(panel.properties(title=style.panel_title(titled)))
     notes = [
         labels[0] if len(labels) == 1 else "",
         BAND if any(len(runs) > 1 for runs in chosen.values()) else "",
         thin.bins_note(width),
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
-    panels[0] = panels[0].add_params(look.picked("label"))
-    return look.joined(panels, "Accuracy over all tasks", notes)
+    panels[0] = panels[0].add_params(style.picked("label"))
+    return style.joined(panels, "Accuracy over all tasks", notes)
 
 
 def method_chart(groups: Groups, title: str) -> Chart | None:
@@ -210,7 +209,7 @@ def method_chart(groups: Groups, title: str) -> Chart | None:
     ]
     what = f"{ACCURACY}, mean over tasks"
     chart = lines(rows, "label", "method", labels, what, last=last, domain=span(rows))
-    return chart.add_params(look.picked("label")).properties(title=look.titled(title, notes))
+    return chart.add_params(style.picked("label")).properties(title=style.titled(title, notes))
 
 
 def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -> Chart | None:
@@ -235,7 +234,7 @@ def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -
         thin.bins_note(width),
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
-    return chart.add_params(look.picked("label")).properties(title=look.titled(title, notes))
+    return chart.add_params(style.picked("label")).properties(title=style.titled(title, notes))
 
 
 def task_accuracy(metrics: Metrics, title: str) -> Chart:
@@ -248,90 +247,10 @@ def method_accuracy(curves: Groups, title: str) -> Chart:
     return method_chart(curves, title) or _nothing(title)
 
 
-def lines(
-    rows: Rows,
-    field: str,
-    series: str,
-    names: Sequence[str],
-    what: str,
-    *,
-    x: alt.X | None = None,
-    last: int | None = None,
-    domain: tuple[float, float] | None = None,
-    small: bool = False,
-    marks: Rows | None = None,
-) -> alt.LayerChart | alt.FacetChart:
-    """Lines coloured by a field, bands where rows have a range, points that answer to the mouse; crosses at
-    some of the rows."""
-    x = look.rounds_axis(last) if x is None else x
-    size = (look.SMALL, look.LOW) if small else (look.WIDTH, look.HEIGHT)
-    form = value_format(rows, what)
-    scale = alt.Scale(domain=list(domain), nice=5) if domain else alt.Scale(zero=False)
-    if far_apart(what, domain):
-        scale = alt.Scale(domain=list(domain or ()), type="log", nice=False)
-    axis = alt.Axis(format=form, tickCount=5)
-    base = alt.Chart(look.data(rows), width=size[0], height=size[1])
-    colour = look.series(field, series, names, symbol="stroke")
-    line = base.mark_line(point="transparent").encode(
-        x=x,
-        y=alt.Y("value:Q", title=what, axis=axis, scale=scale),
-        color=colour,
-        strokeOpacity=look.fading(field),  # not opacity, which would show the points
-        tooltip=_tooltip(rows[0], what, form),
-        **look.dashes(field, series, names),
-    )
-    layers = [line]
-    if what == STEP:  # that of full participation
-        one = base.transform_aggregate(lines="count()").mark_rule(strokeDash=[4, 3], strokeWidth=1)
-        layers.append(one.encode(y=alt.YDatum(1, title=what)))
-    if any("low" in row for row in rows):
-        y = alt.Y("low:Q", title=what, axis=axis, scale=scale)  # the same title, since two would be joined
-        band = base.mark_area(line=False).encode(
-            x=x, y=y, y2="high:Q", color=colour, opacity=look.fading(field, 0.2)
-        )
-        layers.insert(0, band)
-    if marks:
-        cross = alt.Chart(look.data(marks)).mark_point(shape="cross", angle=45, size=110, filled=True)
-        layers.append(cross.encode(x=x, y=alt.Y("value:Q", title=what, axis=axis, scale=scale), color=colour))
-    return alt.layer(*layers)
-
-
-def span(rows: Rows) -> tuple[float, float] | None:
-    """From the smallest to the largest value or end of a band; None if they are the same."""
-    low: float = min(row["low"] if "low" in row else row["value"] for row in rows)
-    high: float = max(row["high"] if "high" in row else row["value"] for row in rows)
-    return (low, high) if low < high else None
-
-
-def far_apart(what: str, domain: tuple[float, float] | None) -> bool:
-    """Whether losses need a logarithmic axis: one that went astray would flatten all others."""
-    return what == LOSS and domain is not None and 0 < 10 * domain[0] < domain[1]
-
-
-def value_format(rows: Rows, what: str) -> str:
-    """Per cent for accuracies; a task's own metric may be something else."""
-    share = ACCURACY in what and all(0 <= row["value"] <= 1 for row in rows)
-    return look.PERCENT if share else look.PLAIN
-
-
-def _tooltip(row: dict[str, Any], what: str, form: str) -> list[alt.Tooltip]:
-    known = {
-        "label": alt.Tooltip("label:N", title="method"),
-        "task": alt.Tooltip("task:N", title="task"),
-        "round": alt.Tooltip("round:Q", title="round", format="d"),
-        "cost": alt.Tooltip("cost:Q", title="cost", format=",.0f"),
-    }
-    shown = [tooltip for key, tooltip in known.items() if key in row]
-    detailed = ".1%" if form == look.PERCENT else ".4~g"
-    shown.append(alt.Tooltip("value:Q", title=what, format=detailed))
-    ends = (("low", "lowest seed"), ("high", "highest seed"))
-    return shown + [alt.Tooltip(f"{k}:Q", title=t, format=detailed) for k, t in ends if k in row]
-
-
 def _labels(rows: Rows) -> list[str]:
     return list(dict.fromkeys(row["label"] for row in rows))
 
 
 def _nothing(title: str) -> Chart:
     """For a run that was never evaluated: an empty frame."""
-    return alt.Chart(look.data([]), title=title, width=look.WIDTH, height=look.HEIGHT).mark_point()
+    return alt.Chart(style.data([]), title=title, width=style.WIDTH, height=style.HEIGHT).mark_point()

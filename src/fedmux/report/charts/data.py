@@ -4,8 +4,8 @@ import altair as alt
 import numpy as np
 
 from fedmux.population import Floats, Ints
-from fedmux.report.charts import look, thin
-from fedmux.report.charts.look import Chart, Rows, short
+from fedmux.report.charts import style, thin
+from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs.history import History
 
 MOST_CELLS = 30_000  # of all maps together
@@ -54,12 +54,12 @@ def data(history: History) -> Chart | None:
         panels = [_map(task, rows, top) for task, rows, _ in made]
         each = max(each for _, _, each in made)
         notes.append(f"a column is the mean of {each} clients" if each > 1 else "")
-        return look.joined(panels, "Labels of the clients", notes)
+        return style.joined(panels, "Labels of the clients", notes)
     sizes = history.population.get("sizes")
     if sizes is None or sizes.shape != (history.clients, len(history.tasks)):
         return None
     panels = [_sizes(task, size_rows(sizes[:, s])) for s, task in enumerate(tasks) if (sizes[:, s] > 0).any()]
-    return look.joined(panels, "Data of the clients", notes) if panels else None
+    return style.joined(panels, "Data of the clients", notes) if panels else None
 
 
 def _labels(history: History, task: str) -> Ints | None:
@@ -72,15 +72,15 @@ def _map(task: str, rows: Rows, top: float) -> Chart:
     columns = len(rows[0]["share"])
     return (
         alt.Chart(
-            look.data(rows),
+            style.data(rows),
             width=WIDTH,
             height=max(90, min(260, 16 * len(rows))),
-            title=look.panel_title(task, WIDTH),
+            title=style.panel_title(task, WIDTH),
         )
         .transform_calculate(column=f"sequence({columns})")
         .transform_flatten(["share", "points", "column"])
         .transform_filter("datum.share > 0")
-        .mark_rect(color=look.COLOURS[0])
+        .mark_rect(color=style.COLOURS[0])
         .encode(
             x=alt.X(
                 "column:O",
@@ -94,8 +94,8 @@ def _map(task: str, rows: Rows, top: float) -> Chart:
                 title="share of a client's points",
                 scale=alt.Scale(domain=[0, top], range=[0.06, 1]),
                 legend=alt.Legend(
-                    format=look.PERCENT,
-                    symbolFillColor=look.COLOURS[0],
+                    format=style.PERCENT,
+                    symbolFillColor=style.COLOURS[0],
                     symbolType="square",
                     symbolStrokeWidth=0,
                 ),
@@ -112,14 +112,14 @@ def _map(task: str, rows: Rows, top: float) -> Chart:
 def _sizes(task: str, rows: Rows) -> Chart:
     return (
         alt.Chart(
-            look.data(rows), width=look.SMALL, height=look.LOW, title=look.panel_title(task, look.SMALL)
+            style.data(rows), width=style.SMALL, height=style.LOW, title=style.panel_title(task, style.SMALL)
         )
-        .mark_area(color=look.COLOURS[0], opacity=0.7, line={"color": look.COLOURS[0]})
+        .mark_area(color=style.COLOURS[0], opacity=0.7, line={"color": style.COLOURS[0]})
         .encode(
             x=alt.X(
                 "rank:Q",
                 title="clients, most data first",
-                axis=alt.Axis(format=look.PERCENT, grid=False, tickCount=4),
+                axis=alt.Axis(format=style.PERCENT, grid=False, tickCount=4),
             ),
             y=alt.Y("points:Q", title="points of a client", axis=alt.Axis(tickCount=5, format=".3~s")),
             tooltip=[alt.Tooltip("rank:Q", format=".0%"), alt.Tooltip("points:Q")],

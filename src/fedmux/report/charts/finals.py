@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import altair as alt
 import numpy as np
 
-from fedmux.report.charts import look, thin
+from fedmux.report.charts import style, thin
 from fedmux.report.charts.curves import by_label
-from fedmux.report.charts.look import Chart, Rows, short
+from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs.history import History, number
-from fedmux.runs.layout import FINAL_ROUNDS
+from fedmux.runs.rounds import FINAL_ROUNDS
 
 UPPER_BOUND = "full"
 WIDTH = 460
@@ -20,11 +20,7 @@ def final_accuracy(history: History) -> float | None:
     told = number(history.summary, "accuracy", "mean")
     if told is not None:
         return told
-    scored = [
-        (entry["round"], score)
-        for entry in history.metrics
-        if (score := number(entry, "accuracy", "mean")) is not None
-    ]
+    scored = [(entry.round, entry.accuracy.mean) for entry in history.metrics if entry.accuracy]
     last = [score for round, score in scored if round > max(0, history.last_round - FINAL_ROUNDS)]
     return float(np.mean(last)) if last else scored[-1][1] if scored else None
 
@@ -81,14 +77,14 @@ def final_chart(histories: Sequence[History]) -> Chart | None:
     shown = [row for row in rows if row["label"] in names]
     share = relative or all(0 <= row["value"] <= 1 for row in rows)
     form = ".3f" if relative else ".1%" if share else ".3~g"
-    base = alt.Chart(look.data(shown), width=WIDTH, height=alt.Step(26)).encode(
+    base = alt.Chart(style.data(shown), width=WIDTH, height=alt.Step(26)).encode(
         y=alt.Y("label:N", title=None, sort=[row["label"] for row in shown], axis=alt.Axis(labelLimit=260))
     )
     what = "final accuracy relative to full participation" if relative else "final test accuracy"
-    axis = alt.Axis(format=look.PLAIN if relative else look.PERCENT if share else look.PLAIN, tickCount=6)
+    axis = alt.Axis(format=style.PLAIN if relative else style.PERCENT if share else style.PLAIN, tickCount=6)
     bars = base.mark_bar(height={"band": 0.7}).encode(
         x=alt.X("value:Q", title=what, axis=axis),
-        color=look.series("label", "method", names, legend=False),
+        color=style.series("label", "method", names, legend=False),
         tooltip=[
             alt.Tooltip("label:N", title="method"),
             alt.Tooltip("value:Q", title=what, format=form),
@@ -106,11 +102,11 @@ def final_chart(histories: Sequence[History]) -> Chart | None:
     if several:
         layers.insert(1, base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=what), x2="high:Q"))
     if relative:
-        one = alt.Chart(look.data([{"x": 1}])).mark_rule(strokeDash=[4, 3]).encode(x="x:Q")
+        one = alt.Chart(style.data([{"x": 1}])).mark_rule(strokeDash=[4, 3]).encode(x="x:Q")
         layers.append(one)
     notes = [
         "line: range over seeds" if several else "",
         "" if all(run.summary for run in histories) else "some runs are not finished",
         thin.cut_note(len(shown), len(rows), "methods"),
     ]
-    return alt.layer(*layers).properties(title=look.titled("Final accuracy", notes))
+    return alt.layer(*layers).properties(title=style.titled("Final accuracy", notes))

@@ -5,10 +5,10 @@ from collections import Counter
 import altair as alt
 import numpy as np
 
-from fedmux.report.charts import look, thin
+from fedmux.report.charts import style, thin
 from fedmux.report.charts.bars import stacked
-from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.runs.history import History, number
+from fedmux.report.charts.style import Chart, Rows, short
+from fedmux.runs.history import History
 
 PHASES = ("meet", "signals", "plan", "train", "aggregate", "evaluate")
 DROPPED = "dropped"
@@ -20,11 +20,7 @@ LINES, LINE = 3, 13  # of names, and the pixels of one
 
 def client_rows(history: History, width: int) -> Rows:
     """Clients that can train, in each bin of rounds."""
-    points = [
-        (entry["round"], value)
-        for entry in history.metrics
-        if (value := number(entry, "clients")) is not None
-    ]
+    points = [(entry.round, entry.clients) for entry in history.metrics if entry.clients is not None]
     return [{"round": round, "clients": short(value)} for round, value in thin.thin(points, width).items()]
 
 
@@ -32,23 +28,18 @@ def event_rows(history: History, width: int) -> Rows:
     """How many clients joined or left in each bin of rounds."""
     counts: Counter[tuple[int, str]] = Counter()
     for entry in history.metrics:
-        events = entry.get("events")
         for what in ("joined", "left"):
-            who = events.get(what) if isinstance(events, dict) else None
-            if isinstance(who, list) and who:
-                counts[thin.middle(entry["round"], width), what] += len(who)
+            if who := entry.events.get(what):
+                counts[thin.middle(entry.round, width), what] += len(who)
     return [{"round": round, "what": what, "number": n} for (round, what), n in sorted(counts.items())]
 
 
 def task_event_rows(history: History) -> Rows:
     """Tasks that started or ended, with the round."""
-    rows = []
+    rows: Rows = []
     for entry in history.metrics:
-        events = entry.get("events")
         for key, what in (("tasks_joined", "starts"), ("tasks_left", "ends")):
-            names = events.get(key) if isinstance(events, dict) else None
-            for name in names if isinstance(names, list) else []:
-                rows.append({"round": entry["round"], "text": f"{name} {what}"})
+            rows += [{"round": entry.round, "text": f"{name} {what}"} for name in entry.events.get(key, [])]
     return rows[:MOST_NAMED]
 
 
@@ -57,13 +48,11 @@ def loss_rows(history: History, width: int) -> Rows:
     counts: Counter[tuple[int, str]] = Counter()
     rounds: Counter[int] = Counter()
     for entry in history.metrics:
-        place = thin.middle(entry["round"], width)
+        place = thin.middle(entry.round, width)
         rounds[place] += 1
-        counts[place, DROPPED] += int(number(entry, "dropped") or 0)
-        failures = entry.get("failures")
-        for failure in failures if isinstance(failures, list) else []:
-            if isinstance(failure, dict):
-                counts[place, str(failure.get("kind", "unknown"))] += 1
+        counts[place, DROPPED] += entry.dropped or 0
+        for failure in entry.failures:
+            counts[place, failure.kind or "unknown"] += 1
     return [
         {"round": round, "kind": kind, "number": short(n / rounds[round])}
         for (round, kind), n in sorted(counts.items())
@@ -87,13 +76,13 @@ def dynamics(history: History) -> Chart | None:
     if not panels:
         return None
     notes = [f"{history.label}, seed {history.seed}", thin.bins_note(max(width, bars))]
-    return look.joined(panels, "Clients that come, go and fail", notes, columns=1).resolve_scale(
+    return style.joined(panels, "Clients that come, go and fail", notes, columns=1).resolve_scale(
         color="independent", shape="independent"
     )
 
 
 def _clients(history: History, rows: Rows) -> Chart:
-    x = look.rounds_axis().scale(domain=list(_ends(history)), nice=False)
+    x = style.rounds_axis().scale(domain=list(_ends(history)), nice=False)
     high = max(row["clients"] for row in rows)
     y = alt.Y(
         "clients:Q",
@@ -102,8 +91,8 @@ def _clients(history: History, rows: Rows) -> Chart:
         axis=alt.Axis(tickMinStep=1, tickCount=5, format=".4~s"),
     )
     line = (
-        alt.Chart(look.data(rows), width=look.WIDTH, height=200)
-        .mark_line(point="transparent", interpolate="step", color=look.COLOURS[0])
+        alt.Chart(style.data(rows), width=style.WIDTH, height=200)
+        .mark_line(point="transparent", interpolate="step", color=style.COLOURS[0])
         .encode(x=x, y=y, tooltip=[alt.Tooltip("round:Q"), alt.Tooltip("clients:Q")])
     )
     marks = event_rows(history, 1)
@@ -117,10 +106,10 @@ def _clients(history: History, rows: Rows) -> Chart:
 
 
 def _marks(rows: Rows, x: alt.X, y: alt.Y) -> alt.Chart:
-    kinds, colours = ["joined", "left"], [look.COLOURS[2], look.COLOURS[1]]
+    kinds, colours = ["joined", "left"], [style.COLOURS[2], style.COLOURS[1]]
     shapes = alt.Scale(domain=kinds, range=["triangle-up", "triangle-down"])
     return (
-        alt.Chart(look.data(rows))
+        alt.Chart(style.data(rows))
         .mark_point(filled=True, size=70, opacity=1)
         .encode(
             x=x,
@@ -141,7 +130,7 @@ def _task_events(history: History, x: alt.X) -> list[alt.Chart]:
     rows = placed(task_event_rows(history), _ends(history)[1])
     if not rows:
         return []
-    data = look.data(rows)
+    data = style.data(rows)
     rules = alt.Chart(data).mark_rule(strokeDash=[4, 3])
     layers = [rules.encode(x=x, tooltip=[alt.Tooltip("round:Q"), alt.Tooltip("text:N", title="task")])]
     for line, side in sorted({(row["line"], row["side"]) for row in rows if row["line"] >= 0}):
@@ -157,8 +146,8 @@ def placed(rows: Rows, last: float) -> Rows:
     ends = [-1.0] * LINES
     found = []
     for row in rows:
-        at, length = look.WIDTH * row["round"] / last, min(6.5 * len(row["text"]) + 8, MOST_LETTERS)
-        fits = at + length <= look.WIDTH
+        at, length = style.WIDTH * row["round"] / last, min(6.5 * len(row["text"]) + 8, MOST_LETTERS)
+        fits = at + length <= style.WIDTH
         begin = at if fits else at - length
         line = next((k for k, end in enumerate(ends) if end <= begin), -1)
         if line >= 0:
@@ -178,7 +167,7 @@ def _lost(history: History, rows: Rows, title: str, width: int) -> Chart:
     chart = stacked(
         rows, "number", "kind", names, f"number {what}", width, ".3~g", ends=_ends(history), height=110
     )
-    return chart.properties(title=look.panel_title(title))
+    return chart.properties(title=style.panel_title(title))
 
 
 def phase_rows(history: History, width: int) -> Rows:
@@ -187,9 +176,9 @@ def phase_rows(history: History, width: int) -> Rows:
     rows = []
     for name in names:
         points = [
-            (entry["round"] - 1, number(entry, "phases", name) or 0.0)
+            (entry.round - 1, entry.phases.get(name, 0.0))
             for entry in history.metrics
-            if isinstance(entry.get("phases"), dict) and entry["round"]
+            if entry.phases and entry.round
         ]
         for round, seconds in thin.thin(points, width).items():
             rows.append({"round": round + 1, "phase": name, "seconds": short(seconds)})
@@ -198,9 +187,7 @@ def phase_rows(history: History, width: int) -> Rows:
 
 def phase_names(history: History) -> list[str]:
     """In the order in which a round goes through them; those of a fleet's own last."""
-    present = {
-        name for entry in history.metrics if isinstance(entry.get("phases"), dict) for name in entry["phases"]
-    }
+    present = {name for entry in history.metrics for name in entry.phases}
     return [name for name in PHASES if name in present] + sorted(present - set(PHASES))
 
 
@@ -212,5 +199,5 @@ def phases(history: History) -> Chart | None:
     if not rows:
         return None
     note = f"a bar is the mean of {width} rounds" if width > 1 else ""
-    title = look.titled("Where the time goes", [f"{history.label}, seed {history.seed}", note])
+    title = style.titled("Where the time goes", [f"{history.label}, seed {history.seed}", note])
     return stacked(rows, "seconds", "phase", names, "seconds a round", width, ".3~g").properties(title=title)

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedmux.report.charts import allocation, auctions, curves, data, finals, fleet, groups, spreads
-from fedmux.report.charts.look import Chart
+from fedmux.report.charts.lines import ACCURACY, LOSS, STEP
+from fedmux.report.charts.style import Chart
 from fedmux.runs.history import History
 
 
@@ -42,7 +43,7 @@ CHARTS: list[Kind] = [
         "Accuracy of each task",
         "Test accuracy of each model over the rounds. Several methods have a panel for each task; a "
         "band is the range over seeds.",
-        _of_tasks("accuracy", "Accuracy of each task", curves.ACCURACY),
+        _of_tasks("accuracy", "Accuracy of each task", ACCURACY),
         several=True,
     ),
     Kind(
@@ -50,7 +51,7 @@ CHARTS: list[Kind] = [
         "Loss of each task",
         "Test loss of each model over the rounds; lower is better. Accuracy can rest while the loss "
         "still falls.",
-        _of_tasks("loss", "Loss of each task", curves.LOSS),
+        _of_tasks("loss", "Loss of each task", LOSS),
         several=True,
     ),
     Kind(
@@ -97,7 +98,7 @@ CHARTS: list[Kind] = [
         "Step size",
         "The sum of the coefficients of the updates of a round, ||H||₁. Full participation has 1 in "
         "every round; the more it jumps, the more the allocation's variance shakes the model.",
-        _of_tasks("step_size", "Step size", curves.STEP),
+        _of_tasks("step_size", "Step size", STEP),
         several=True,
     ),
     Kind(

@@ -5,8 +5,8 @@ from typing import Any
 
 import altair as alt
 
-from fedmux.report.charts import look
-from fedmux.report.charts.look import Chart, Rows
+from fedmux.report.charts import style
+from fedmux.report.charts.style import Chart, Rows
 
 WIDTH, MOST_ROWS = 300, 60
 APART = 6  # pixels between ours and the paper's
@@ -27,16 +27,16 @@ def beside(rows: Rows, titles: Sequence[tuple[str, str, bool]], title: str, thei
         return None
     spread = any(row["low"] < row["high"] for row in rows)
     notes = ["line: one deviation, ours over seeds"] if spread else []
-    return look.joined(panels, title, notes, columns=len(panels))
+    return style.joined(panels, title, notes, columns=len(panels))
 
 
 def _panel(
     rows: Rows, names: Sequence[str], what: str, percent: bool, sources: Sequence[str], labels: bool
 ) -> Chart:
     sources = [source for source in sources if any(row["source"] == source for row in rows)]
-    form = look.PERCENT if percent else look.PLAIN
+    form = style.PERCENT if percent else style.PLAIN
     axis = alt.Axis(format=form, tickCount=6, grid=True, labelFlush=False)
-    base = alt.Chart(look.data(rows), width=WIDTH, height=alt.Step(22)).encode(
+    base = alt.Chart(style.data(rows), width=WIDTH, height=alt.Step(22)).encode(
         y=alt.Y(
             "row:N",
             title=None,
@@ -46,7 +46,7 @@ def _panel(
         )
     )
     exact = ".1%" if percent else ".3~f"
-    colour: Any = look.series("source", "", sources, one=True, symbol="circle")
+    colour: Any = style.series("source", "", sources, one=True, symbol="circle")
     x = alt.X("low:Q", title=what, axis=axis, scale=alt.Scale(zero=False))
     shape = alt.Scale(domain=sources, range=["circle", "diamond"][: len(sources)])
     tooltip = [

@@ -4,29 +4,30 @@ from collections.abc import Callable, Sequence
 
 import altair as alt
 
-from fedmux.report.charts import look, thin
-from fedmux.report.charts.curves import span
-from fedmux.report.charts.look import Chart, Rows, short
-from fedmux.runs.history import Entry, History, number
+from fedmux.report.charts import style, thin
+from fedmux.report.charts.lines import span
+from fedmux.report.charts.style import Chart, Rows, short
+from fedmux.runs.history import History
+from fedmux.runs.rounds import Round
 
 QUANTILES = ("p10", "p25", "median", "p75", "p90")
 BANDS = "line: median; bands: middle half and middle 80 % of the clients"
 
 
+Spread = dict[str, float]  # quantiles over clients
+
+
 def quantile_rows(
-    history: History, tasks: Sequence[str], where: Callable[[str], tuple[str, ...]], width: int
+    history: History, tasks: Sequence[str], read: Callable[[Round, str], Spread | None], width: int
 ) -> Rows:
-    """Quantiles of each task in each bin of rounds; `where` gives the keys that lead to a task's table."""
+    """Quantiles of each task in each bin of rounds; `read` gives those of a task in a round."""
     rows = []
     for task in tasks:
-        columns = {}
-        for key in QUANTILES:
-            points = [
-                (entry["round"], value)
-                for entry in history.metrics
-                if (value := number(entry, *where(task), key)) is not None
-            ]
-            columns[key] = thin.thin(points, width)
+        found = [(entry.round, spread) for entry in history.metrics if (spread := read(entry, task))]
+        columns = {
+            key: thin.thin(((round, spread[key]) for round, spread in found if key in spread), width)
+            for key in QUANTILES
+        }
         for round in columns["median"]:
             if all(round in column for column in columns.values()):
                 values = {key: short(column[round]) for key, column in columns.items()}
@@ -34,49 +35,47 @@ def quantile_rows(
     return rows
 
 
-def saturated_rows(metrics: list[Entry], width: int) -> Rows:
+def saturated_rows(metrics: list[Round], width: int) -> Rows:
     """Clients whose probabilities have reached their bound, in each bin of rounds."""
-    points = [
-        (entry["round"], value) for entry in metrics if (value := number(entry, "saturated")) is not None
-    ]
+    points = [(entry.round, entry.saturated) for entry in metrics if entry.saturated is not None]
     return [{"round": round, "value": short(value)} for round, value in thin.thin(points, width).items()]
 
 
 def client_accuracy(history: History) -> Chart | None:
     """How well the models serve the clients, task by task."""
     tasks, width = _fit(history)
-    rows = quantile_rows(history, tasks, lambda task: ("tasks", task, "clients"), width)
+    rows = quantile_rows(history, tasks, lambda entry, task: entry.of(task).clients, width)
     if not rows:
         return None
     panels = _panels(history, tasks, rows, "accuracy on own data")
-    return look.joined(panels, "Accuracy at the clients", _notes(history, tasks, width))
+    return style.joined(panels, "Accuracy at the clients", _notes(history, tasks, width))
 
 
 def probability(history: History) -> Chart | None:
     """How probabilities to train are spread over clients, and how many clients are at their bound."""
     tasks, width = _fit(history)
-    rows = quantile_rows(history, tasks, lambda task: ("probability", task), width)
+    rows = quantile_rows(history, tasks, lambda entry, task: entry.probability.get(task), width)
     saturated = saturated_rows(history.metrics, width)
     if not rows:
         return None
     panels = _panels(history, tasks, rows, "probability to train")
     if saturated:
         panels.append(_saturated(history, saturated))
-    return look.joined(panels, "Probabilities of the clients", _notes(history, tasks, width))
+    return style.joined(panels, "Probabilities of the clients", _notes(history, tasks, width))
 
 
 def _saturated(history: History, rows: Rows) -> Chart:
     most = max(row["value"] for row in rows)
     return (
         alt.Chart(
-            look.data(rows),
-            width=look.SMALL,
-            height=look.LOW,
-            title=look.panel_title("saturated clients"),
+            style.data(rows),
+            width=style.SMALL,
+            height=style.LOW,
+            title=style.panel_title("saturated clients"),
         )
-        .mark_area(line={"color": look.GREY}, color=look.GREY, opacity=0.4, interpolate="step-after")
+        .mark_area(line={"color": style.GREY}, color=style.GREY, opacity=0.4, interpolate="step-after")
         .encode(
-            x=look.rounds_axis(history.last_round),
+            x=style.rounds_axis(history.last_round),
             y=alt.Y(
                 "value:Q",
                 title="clients",
@@ -96,15 +95,15 @@ def _panels(history: History, tasks: list[str], rows: Rows, what: str) -> list[C
     limits = span(ends) or (0.0, 1.0)
     share = all(0 <= row["value"] <= 1 for row in ends)
     scale = alt.Scale(domain=[min(limits[0], 0.0), limits[1]], nice=5)
-    axis = alt.Axis(format=look.PERCENT if share else look.PLAIN, tickCount=5)
+    axis = alt.Axis(format=style.PERCENT if share else style.PLAIN, tickCount=5)
     panels: list[Chart] = []
     for position, task in enumerate(tasks):
         own = [row for row in rows if row["task"] == task]
         if not own:
             continue
-        colour = look.COLOURS[position % len(look.COLOURS)]
-        base = alt.Chart(look.data(own), width=look.SMALL, height=look.LOW)
-        base = base.encode(x=look.rounds_axis(history.last_round))
+        colour = style.COLOURS[position % len(style.COLOURS)]
+        base = alt.Chart(style.data(own), width=style.SMALL, height=style.LOW)
+        base = base.encode(x=style.rounds_axis(history.last_round))
 
         def band(low: str, high: str, opacity: float) -> alt.Chart:
             y = alt.Y(f"{low}:Q", title=what, scale=scale, axis=axis)
@@ -120,7 +119,7 @@ def _panels(history: History, tasks: list[str], rows: Rows, what: str) -> list[C
             ],
         )
         panels.append(
-            alt.layer(band("p10", "p90", 0.2), band("p25", "p75", 0.35), line, title=look.panel_title(task))
+            alt.layer(band("p10", "p90", 0.2), band("p25", "p75", 0.35), line, title=style.panel_title(task))
         )
     return panels
 

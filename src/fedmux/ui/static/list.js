@@ -1,7 +1,7 @@
 // The list of runs: filter, selection, and rows that follow what is on the disk.
 import { morph, parse, tellTimes } from "./morph.js";
 
-const EVERY = 2000; // milliseconds between two looks
+const EVERY = 2000; // milliseconds between two requests
 const rows = document.getElementById("rows");
 const filter = document.getElementById("filter");
 const all = document.getElementById("all");
@@ -54,7 +54,7 @@ function take(html) {
   show();
 }
 
-async function look() {
+async function refresh() {
   if (!document.hidden) {
     try {
       const answer = await fetch("/rows", { cache: "no-cache" });
@@ -65,7 +65,7 @@ async function look() {
     }
     tellTimes(rows);
   }
-  setTimeout(look, EVERY);
+  setTimeout(refresh, EVERY);
 }
 
 filter.addEventListener("input", show);
@@ -92,4 +92,4 @@ document.addEventListener("keydown", (event) => {
 
 show();
 tellTimes(rows);
-setTimeout(look, EVERY);
+setTimeout(refresh, EVERY);

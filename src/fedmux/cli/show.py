@@ -1,4 +1,4 @@
-"""The verbs that look at what has been trained."""
+"""The verbs that show what has been trained."""
 
 import json
 from pathlib import Path
@@ -17,14 +17,13 @@ def list_runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("runs"), as_json: Json = False
 ) -> None:
     """Runs in a folder, newest last."""
+    from fedmux.runs.layout import EXPERIMENT
     from fedmux.runs.reading import Run
 
     if not folder.is_dir():
         raise FedmuxError(f"{folder}: no such folder; `fedmux run` makes runs/")
-    rows = []
-    for path in sorted(folder.rglob("experiment.toml"), key=lambda path: path.stat().st_mtime):
-        if Run.is_at(path.parent):
-            rows.append(_overview(Run(path.parent)))
+    begun = (path for path in folder.rglob(EXPERIMENT) if Run.is_at(path.parent))
+    rows = [_overview(Run(path.parent)) for path in sorted(begun, key=lambda path: path.stat().st_mtime)]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
@@ -40,9 +39,10 @@ def show(
 ) -> None:
     """What a run or a comparison ended with, or how far it is."""
     from fedmux.console.tables import comparison_table, output, run_table
+    from fedmux.runs.compared import is_comparison
     from fedmux.runs.reading import Run
 
-    if (folder / "comparison.toml").exists():
+    if is_comparison(folder):
         from fedmux.comparison.folder import Comparison
 
         rows = Comparison.open(folder).results()
@@ -66,24 +66,34 @@ def show(
         output.print(f"`fedmux resume {folder}` continues it")
 
 
-def _state(run: "Run") -> str:
-    if not run.finished:
-        return "not finished"
-    diverged = run.summary.get("diverged")
-    return f"finished; diverged: {', '.join(diverged)}" if diverged else "finished"
-
-
 def _overview(run: "Run") -> dict[str, Any]:
-    table, metrics = run.table, run.metrics
-    scored = [entry["accuracy"]["mean"] for entry in metrics if "accuracy" in entry]
-    if run.finished:
-        scored = [run.summary["accuracy"]["mean"]]
-    method = table["method"]
+    table, summary = run.table, run.summary if run.finished else None
+    rounds, accuracy = _final(summary) if summary else _newest(run)
     return {
         "run": str(run.path),
-        "method": method["name"] if isinstance(method, dict) else method,
+        "method": table["method"]["name"] if isinstance(table["method"], dict) else table["method"],
         "seed": table["seed"],
-        "rounds": f"{metrics[-1]['round'] if metrics else 0}/{table['rounds']}",
-        "state": _state(run),
-        "accuracy": f"{scored[-1]:.1%}" if scored else "-",
+        "rounds": f"{rounds}/{table['rounds']}",
+        "state": _state(summary),
+        "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
     }
+
+
+def _final(summary: dict[str, Any]) -> tuple[int, float]:
+    return summary["rounds"], summary["accuracy"]["mean"]
+
+
+def _newest(run: "Run") -> tuple[int, float | None]:
+    """The last round and the last accuracy, which may be of an earlier one."""
+    from fedmux.runs.reading import newest_rounds
+
+    last = next(newest_rounds(run.path), None)
+    scored = (entry.accuracy.mean for entry in newest_rounds(run.path) if entry.accuracy)
+    return 0 if last is None else last.round, next(scored, None)
+
+
+def _state(summary: dict[str, Any] | None) -> str:
+    if summary is None:
+        return "not finished"
+    diverged = summary.get("diverged")
+    return f"finished; diverged: {', '.join(diverged)}" if diverged else "finished"

@@ -16,7 +16,9 @@ from commands import small_experiment
 from conftest import table
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment.mistakes import validated
-from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name, figures, parameters
+from fedmux.runs.rounds import Failure, Round, TaskRound
+from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name
+from fedmux.runs.trackers.tracker import figures, parameters
 
 Read = dict[str, list[tuple[int, float]]]  # (round, value) by name, in the order they are stored
 
@@ -71,7 +73,7 @@ def check(kind: type[Tracker], run: Path) -> None:
     expected: Read = {}
     for entry in fedmux.Run(run).metrics:
         for key, value in figures(entry).items():
-            expected.setdefault(key, []).append((entry["round"], value))
+            expected.setdefault(key, []).append((entry.round, value))
     found = {key: values for key, values in READERS[kind](run).items() if not key.startswith("final/")}
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -86,8 +88,8 @@ class Fails:
     def __init__(self, round: int, error: BaseException) -> None:
         self.round, self.error = round, error
 
-    def __call__(self, metrics: dict[str, Any]) -> None:
-        if metrics["round"] == self.round:
+    def __call__(self, entry: Round) -> None:
+        if entry.round == self.round:
             raise self.error
 
 
@@ -160,8 +162,8 @@ def test_a_finished_run_is_logged_afterwards_and_only_once(kind: type[Tracker], 
 def test_ctrl_c_leaves_whole_files(kind: type[Tracker], tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
-    def interrupt(metrics: dict[str, Any]) -> None:
-        if metrics["round"] == 1:
+    def interrupt(entry: Round) -> None:
+        if entry.round == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted), kind(folder) as tracker:
@@ -234,15 +236,15 @@ def test_an_interrupted_run_is_marked_in_mlflow(tmp_path: Path) -> None:
 
 
 def test_lists_are_left_out_and_failures_counted() -> None:
-    metrics = {
-        "round": 3,
-        "seconds": 1.5,
-        "tasks": {"a": {"jobs": 2, "clients": {"mean": 0.5}}},
-        "allocation": {"groups": [0, 1], "step": 2},
-        "events": {"joined": [4]},
-        "failures": [{"client": 1}, {"client": 2}],
-    }
-    assert figures(metrics) == {
+    entry = Round(
+        3,
+        {"a": TaskRound(jobs=2, clients={"mean": 0.5})},
+        allocation={"groups": [0, 1], "step": 2},
+        events={"joined": [4]},
+        failures=[Failure("1", "a", "train", "late", ""), Failure("2", "a", "train", "late", "")],
+        seconds=1.5,
+    )
+    assert figures(entry) == {
         "task/a/jobs": 2,
         "task/a/clients/mean": 0.5,
         "allocation/step": 2,

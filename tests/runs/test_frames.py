@@ -14,6 +14,7 @@ from fedmux.comparison.design import Design
 from fedmux.comparison.folder import Comparison
 from fedmux.errors import FedmuxError
 from fedmux.experiment.mistakes import validated
+from fedmux.runs.rounds import Round
 
 
 def trained(folder: Path, **changes: Any) -> fedmux.Run:
@@ -29,7 +30,7 @@ def test_metrics_have_a_row_for_each_round_and_task(run: fedmux.Run) -> None:
     frame = fedmux.load(run.path).metrics
     assert list(frame.columns[:4]) == ["round", "task", "accuracy", "loss"]
     for row in frame.to_dict("records"):
-        values = run.metrics[row["round"]]["tasks"][row["task"]]
+        values = run.metrics[row["round"]].tasks[row["task"]].line()
         for key in ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "step_size", "server_bytes"):
             assert row[key] == values[key] if key in values else np.isnan(row[key])
         assert row["clients_mean"] == values["clients"]["mean"] if "clients" in values else True
@@ -43,12 +44,12 @@ def test_rounds_have_a_row_each(run: fedmux.Run) -> None:
     assert frame["dropped"].sum() == run.summary["dropped"]
     assert list(frame["mean_accuracy"].dropna().index) == [0, 2, 4]
     for row, entry in zip(frame.to_dict("records"), run.metrics):
-        assert row["seconds"] == entry["seconds"]
-        if "accuracy" in entry:
-            assert row["minimum_accuracy"] == entry["accuracy"]["minimum"]
-            assert row["variance_accuracy"] == entry["accuracy"]["variance"]
-        if "phases" in entry:
-            assert row["train_seconds"] == entry["phases"]["train"]
+        assert row["seconds"] == entry.seconds
+        if entry.accuracy:
+            assert row["minimum_accuracy"] == entry.accuracy.minimum
+            assert row["variance_accuracy"] == entry.accuracy.variance
+        if entry.phases:
+            assert row["train_seconds"] == entry.phases["train"]
 
 
 def test_the_allocation_names_the_tasks(run: fedmux.Run) -> None:
@@ -80,8 +81,8 @@ def test_summary_and_configuration_come_along(run: fedmux.Run) -> None:
 
 
 def test_a_run_that_is_not_finished_has_frames_too(tmp_path: Path) -> None:
-    def stop(metrics: dict[str, Any]) -> None:
-        if metrics["round"] == stop_at:
+    def stop(entry: Round) -> None:
+        if entry.round == stop_at:
             raise RuntimeError
 
     for stop_at in (0, 3):

@@ -1,4 +1,4 @@
-"""How charts look: colours, themes, axes, legends that highlight when clicked; writing them as pictures."""
+"""The style of charts: colours, themes, axes, legends that answer to clicks; writing them as pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path

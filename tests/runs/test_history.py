@@ -14,6 +14,7 @@ from fedmux.comparison.design import Design
 from fedmux.comparison.folder import Comparison
 from fedmux.report.charts import CHARTS, spec
 from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
+from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Round
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_a_finished_run_is_read_whole(finished: Path) -> None:
     assert (history.name, history.method, history.label, history.seed) == ("small", "random", "random", 3)
     assert (history.tasks, history.rounds, history.state) == (["a", "b"], 4, FINISHED)
     assert history.problem is None
-    assert [entry["round"] for entry in history.metrics] == [0, 1, 2, 3, 4]
+    assert [entry.round for entry in history.metrics] == [0, 1, 2, 3, 4]
     assert history.summary == fedmux.Run(finished).summary
     assert np.array_equal(history.allocation, fedmux.Run(finished).allocation)
     assert history.clients == 12
@@ -56,7 +57,7 @@ def test_a_run_at_work_drops_the_line_it_is_writing(run: Path) -> None:
     (run / "allocation.bin").write_bytes((run / "allocation.bin").read_bytes()[:-3])
     history = History.read(run)
     assert (history.state, history.problem, history.summary) == (UNDER_WAY, None, None)
-    assert [entry["round"] for entry in history.metrics] == [0, 1, 2, 3]
+    assert [entry.round for entry in history.metrics] == [0, 1, 2, 3]
     assert len(history.allocation) == len(fedmux.Run(run).allocation)
     draws_everything(history)
 
@@ -68,14 +69,15 @@ NESTED = b"[" * 100_000
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("experiment.toml", b"rounds = = 3", "experiment.toml cannot be read (Invalid value"),
-        ("experiment.toml", JUNK, "experiment.toml cannot be read ("),
-        ("experiment.toml", None, "experiment.toml is missing"),
+        ("experiment.toml", b"rounds = = 3", "experiment.toml: is not valid TOML: Invalid value"),
+        ("experiment.toml", JUNK, "experiment.toml: cannot be read ("),
+        ("experiment.toml", b"a = " + NESTED, "experiment.toml: is not valid TOML"),
+        ("experiment.toml", None, "experiment.toml: is missing"),
         ("experiment.toml", b"rounds = 'many'\nmethod = 3\nseed = -1\ntask = 4\npopulation = 5", None),
         ("experiment.toml", b"rounds = 99\n[population]\nclients = 999999999999\n[[task]]\nname = 'a'", None),
-        ("summary.json", b"{", "summary.json cannot be read ("),
-        ("summary.json", b"[1]", "summary.json is not a table"),
-        ("summary.json", NESTED, "summary.json cannot be read ("),
+        ("summary.json", b"{", "summary.json: cannot be read ("),
+        ("summary.json", b"[1]", "summary.json: is not a table"),
+        ("summary.json", NESTED, "summary.json: cannot be read ("),
         ("summary.json", b'{"accuracy": 3, "recruitment": {"take_up": []}}', None),
         ("metrics.jsonl", JUNK, "metrics.jsonl: line 1 is not an entry of a round"),
         ("metrics.jsonl", b'{"round": 0, "tasks": {}}\n7\n', "metrics.jsonl: line 2 is not"),
@@ -115,17 +117,18 @@ ODD: list[Any] = [None, "x", [], {}, [[1]], {"a": "x"}, -1, True, 1e999, {"a": {
 def test_figures_of_the_wrong_kind_are_left_out(finished: Path, odd: Any) -> None:
     history = History.read(finished)
     for position in (1, 2):
-        entry = history.metrics[position]
-        entry |= dict.fromkeys(("accuracy", "phases", "clients", "events", "dropped", "failures"), odd)
-        entry |= dict.fromkeys(("probability", "saturated", "allocation"), odd)
-        entry["tasks"] = {"a": dict.fromkeys(entry["tasks"]["a"], odd), "b": {}}
+        names = set(ROUND_FIGURES) - {"round", "tasks"}
+        tasks = {"a": dict.fromkeys(TASK_FIGURES, odd), "b": {}}
+        entry = Round.read({**dict.fromkeys(names, odd), "round": position, "tasks": tasks})
+        assert entry is not None
+        history.metrics[position] = entry
     draws_everything(history)
 
 
 def test_groups_and_planes_of_the_wrong_kind_are_left_out(finished: Path) -> None:
     history = History.read(finished)
     for position, plane in enumerate(([[1, 2], None, [1], ["x", 2], 5], [None], [])):
-        history.metrics[position]["allocation"] = {"groups": [0, "x", None, 1, -1], "plane": plane}
+        history.metrics[position].allocation = {"groups": [0, "x", None, 1, -1], "plane": plane}
     draws_everything(history)
 
 
@@ -154,14 +157,14 @@ def test_folders_in_the_place_of_files_are_told(run: Path) -> None:
         (run / name).unlink()
         (run / name).mkdir()
     history = History.read(run)
-    assert history.problem == "experiment.toml cannot be read (Is a directory)"
+    assert history.problem == "experiment.toml: cannot be read (Is a directory)"
     draws_everything(history)
 
 
 def test_a_folder_with_only_signs_of_a_run_is_broken(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"round": 0, "tasks": {"a": {"accuracy": 0.5}}}\n')
     history = History.read(tmp_path)
-    assert history.problem == "experiment.toml is missing"
+    assert history.problem == "experiment.toml: is missing"
     assert history.tasks == ["a"]
     draws_everything(history)
 
