@@ -1,6 +1,7 @@
 """The tables that a person gets at the end."""
 
 import csv
+import io
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -96,11 +97,14 @@ def rows_table(rows: list[dict[str, Any]], title: str) -> Table:
     return simple_table(columns, cells, title)
 
 
-def print_csv(rows: list[dict[str, Any]]) -> None:
+def csv_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Equal dictionaries as CSV, with a head."""
+    text = io.StringIO()
     if rows:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    return text.getvalue().splitlines()
 
 
 def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title: str | None = None) -> Table:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmux.errors import FedmuxError
 from fedmux.runs.history import Entry, History, number
-from fedmux.training.summary import FINAL_ROUNDS
+from fedmux.runs.layout import FINAL_ROUNDS
 
 Read = Callable[[History, History | None, str], float | None]  # run, its baseline's of that seed, argument
 

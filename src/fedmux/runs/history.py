@@ -3,7 +3,6 @@
 A folder may be half-written, damaged or no run at all; its history then says so in `state` and `problem`.
 """
 
-import itertools
 import json
 import math
 import os
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedmux.population import Bools
+from fedmux.runs.compared import cells
 from fedmux.runs.layout import ALLOCATION
 
 FINISHED, UNDER_WAY, BROKEN = "finished", "running or stopped", "broken"
@@ -248,17 +248,8 @@ def _labels_in(runs: Path) -> dict[str, str]:
 @lru_cache(maxsize=32)
 def _labels(plan: Path, _modified: int) -> dict[str, str]:
     """As a comparison names its runs, without validating any of them."""
-    from fedmux.comparison.design import Cell, parse_axis
-
     try:
-        table = tomllib.loads(plan.read_text("utf-8"))
-        methods = [m if isinstance(m, str) else m.get("label", m["name"]) for m in table["methods"]]
-        axes = [[f" {key}={value}" for value in values] for key, values in map(parse_axis, table["vary"])]
-        cells = [
-            Cell(method, method + "".join(point), seed, {})
-            for method, point, seed in itertools.product(methods, itertools.product(*axes), table["seeds"])
-        ]
-        return {cell.name: cell.label for cell in cells}
+        return {cell.name: cell.label for cell in cells(plan.parent)}
     except Exception:  # a damaged plan: the runs are called by their methods
         return {}
 

@@ -35,3 +35,5 @@ CLIENTS, RELEASES, EVENTS = "clients.json", "releases.npy", "log.jsonl"  # only 
 
 # A comparison's folder: what is compared, a run for each cell, and the table that comes of it.
 COMPARISON, CELLS, RUNS, RESULTS = "comparison.toml", "experiments", "runs", "results.json"
+
+FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds

@@ -7,8 +7,8 @@ import numpy as np
 from fedmux.experiment import Experiment
 from fedmux.methods import options
 from fedmux.population import Floats
-
-FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
+from fedmux.runs.layout import FINAL_ROUNDS
+from fedmux.runs.statistics import final_accuracy
 
 
 def across_tasks(accuracy: Floats) -> dict[str, float]:
@@ -42,7 +42,11 @@ def summarise(experiment: Experiment, metrics: list[dict[str, Any]], stopped: bo
     rounds = metrics[-1]["round"]
     names = [task.name for task in experiment.tasks]
     curves = {name: _curve(evaluated, name) for name in names}
-    accuracy = {name: _final(curve, rounds) for name, curve in curves.items() if curve}
+    accuracy = {
+        name: final_accuracy([(number, score) for number, score, _ in curve], rounds)
+        for name, curve in curves.items()
+        if curve
+    }
     costs = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "wasted_steps", "forward_passes")
     work = [entry["tasks"][name] for entry in metrics if entry["round"] for name in names]
     return {
@@ -76,12 +80,6 @@ def _curve(evaluated: list[dict[str, Any]], task: str) -> list[tuple[int, float,
     """(round, accuracy, loss) of a task at the evaluations at which it was trained."""
     seen = [(entry["round"], entry["tasks"].get(task, {})) for entry in evaluated]
     return [(number, values["accuracy"], values["loss"]) for number, values in seen if "accuracy" in values]
-
-
-def _final(curve: list[tuple[int, float, float]], rounds: int) -> float:
-    """Mean over the last rounds of the run, or the last value of a task that ended before."""
-    last = [score for number, score, _ in curve if number > max(0, rounds - FINAL_ROUNDS)]
-    return float(np.mean(last or [curve[-1][1]]))
 
 
 def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:
