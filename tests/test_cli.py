@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from scipy import stats
 
@@ -627,6 +628,24 @@ def test_a_comparison_is_shown_again_from_its_folder(comparison):
     assert json.loads(fedmux("show", "c", "--json", cwd=comparison).done().out) == rows
     shown = fedmux("show", "c", cwd=comparison).done().out
     assert all(row["method"] in shown for row in rows) and "points" in shown
+
+
+def test_a_comparison_is_shown_without_torch(comparison):
+    """Also one of an older version, whose comparison.toml does not list its cells."""
+    script = """
+import sys
+from fedmux.cli import main
+sys.argv = ["fedmux", "show", "c", "--json"]
+main()
+print(sorted({"torch", "pydantic"} & set(sys.modules)), file=sys.stderr)
+"""
+    plan = comparison / "c" / "comparison.toml"
+    rows = json.loads((comparison / "c" / "results.json").read_text())
+    whole = tomllib.loads(plan.read_text())
+    for table in (whole, {key: value for key, value in whole.items() if key != "cells"}):
+        plan.write_text(tomli_w.dumps(table))
+        ended = subprocess.run([sys.executable, "-c", script], cwd=comparison, capture_output=True, text=True)
+        assert (json.loads(ended.stdout), ended.stderr) == (rows, "[]\n")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""What several verbs share: their options, alone and in groups."""
+"""The options that several verbs share, and how a verb takes a group of them."""
 
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,12 +25,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
-    """Lets a verb take dataclasses of options: typer sees their fields in the place of each."""
-    parameters = inspect.signature(verb).parameters.values()
-    groups: dict[str, Any] = {one.name: one.annotation for one in parameters if is_dataclass(one.annotation)}
+    """Lets a verb take dataclasses of options: typer sees the fields of each in its place."""
+    groups: dict[str, Any] = {}
     expanded: list[inspect.Parameter] = []
-    for parameter in parameters:
-        expanded += _options(parameter.annotation) if parameter.name in groups else [parameter]
+    for name, parameter in inspect.signature(verb).parameters.items():
+        if is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            expanded += [_parameter(option) for option in fields(parameter.annotation)]
+        else:
+            expanded.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(verb)
     def called(**given: Any) -> None:
@@ -45,13 +48,7 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _options(group: Any) -> list[inspect.Parameter]:
-    return [
-        inspect.Parameter(
-            option.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=option.default,
-            annotation=option.type,
-        )
-        for option in fields(group)
-    ]
+def _parameter(option: "Field[Any]") -> inspect.Parameter:
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=option.type
+    )

@@ -26,7 +26,7 @@ FOLDER = Path("reproduced")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted of a preset."""
+    """The options that say what to run of a preset, and where."""
 
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; default the paper's.")] = None
     methods: Annotated[str, typer.Option(help="Only these of its methods, separated by commas.")] = ""
@@ -50,7 +50,7 @@ class Wanted:
 
     @property
     def specific(self) -> bool:
-        """Whether an option was given that only a single preset that trains has a use for."""
+        """Whether an option was given that makes sense only for a single preset that trains."""
         return bool(self.methods or self.overrides or self.add_to or self.show or self.as_file)
 
     def choice(self) -> "Choice":

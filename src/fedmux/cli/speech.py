@@ -17,7 +17,7 @@ Shown = Callable[[], "Iterable[Table | str]"]
 
 @dataclass(frozen=True)
 class Speech:
-    """What the user wants to hear: a verb that trains takes this as a group of options."""
+    """What the user wants to hear; a group of options for the verbs that train."""
 
     quiet: Quiet = False
     as_json: Json = False
@@ -28,7 +28,7 @@ class Speech:
         return self.quiet or self.as_json
 
     def result(self, value: Any, shown: Shown) -> None:
-        """The value as JSON, or what `shown` makes of it: tables and lines. With --quiet neither."""
+        """The value as JSON, or the tables and lines of `shown`, which are made only if they are printed."""
         if self.as_json:
             typer.echo(json.dumps(value, indent=1))
         elif not self.quiet:

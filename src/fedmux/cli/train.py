@@ -71,7 +71,9 @@ def resume(
     speech: Speech,
 ) -> None:
     """Continue what was interrupted."""
-    if (folder / "comparison.toml").exists():
+    from fedmux.runs.layout import COMPARISON, EXPERIMENT
+
+    if (folder / COMPARISON).exists():
         from fedmux.comparison.folder import Comparison
 
         if device or workers:
@@ -95,7 +97,7 @@ def resume(
             return
         run = Run(folder)
         if not run.finished:
-            rounds = Experiment.read(folder / "experiment.toml").rounds
+            rounds = Experiment.read(folder / EXPERIMENT).rounds
             done = max(0, len(run.metrics) - 1)
             with RoundProgress(rounds, done, speech.silent, folder) as progress:
                 run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def finish(run: "Run", speech: Speech) -> None:
-    """The result of a run; what diverged is a warning, or an error if nothing else is left."""
+    """The result of a run. A task that diverged is a warning; if all did, that is an error."""
     summary = run.summary
     speech.result({**summary, "folder": str(run.path)}, lambda: _shown(run))
     diverged = summary.get("diverged", {})
@@ -41,7 +41,7 @@ def _shown(run: "Run") -> "Iterator[Table | str]":
 
 
 def alone() -> None:
-    """A comparison starts its own processes."""
+    """Refuses torchrun: a comparison starts its own processes."""
     from fedmux.distributed.team import from_environment
 
     if from_environment():
@@ -66,7 +66,7 @@ def watched(schedule: "Schedule", speech: Speech, hint: str) -> "Iterator[Progre
 
 
 def report_failures(failures: list[str], divergences: Iterable[str]) -> None:
-    """What diverged is a warning; runs that failed are an error."""
+    """Divergences are warnings, runs that failed an error."""
     for line in divergences:
         notice(f"warning: {line}")
     if failures:

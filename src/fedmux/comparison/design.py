@@ -20,7 +20,7 @@ from fedmux.runs.compared import Cell, combined, damaged, label_of, points
 from fedmux.runs.layout import CELLS, COMPARISON, RUNS
 from fedmux.toml import read_toml
 
-Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells that are not asked for: they exist elsewhere
+Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells not to be run here: they exist elsewhere
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Design:
         return combined(self.methods, self.vary, self.seeds)
 
     def experiments(self) -> dict[str, dict[str, Any]]:
-        """By cell the whole experiment, validated: nothing starts before all of it makes sense."""
+        """By cell name its whole experiment, validated: nothing starts before all of it makes sense."""
         found: dict[str, dict[str, Any]] = {}
         chosen = itertools.product(self.methods, points(self.vary), self.seeds)
         for cell, (method, point, seed) in zip(self.cells, chosen, strict=True):
@@ -96,7 +96,7 @@ class Design:
         return found
 
     def _method(self, method: str | dict[str, Any]) -> dict[str, Any]:
-        """With its options; those of the file's own method hold for it here too."""
+        """With its options; where it is the file's own method, the file's options apply too."""
         choice = {"name": method} if isinstance(method, str) else dict(method)
         choice.pop("label", None)
         own = self.table.get("method")
@@ -109,7 +109,7 @@ class Design:
         return any(axis.startswith(f"{section}.") for axis in self.vary)
 
     def plan(self) -> dict[str, Any]:
-        """As comparison.toml keeps it: with its cells, so that a reader need not know how they are made."""
+        """What comparison.toml holds; it lists the cells for readers that validate nothing."""
         cells = [{"name": c.name, "label": c.label, "method": c.method, "seed": c.seed} for c in self.cells]
         return {
             "source": self.source,
@@ -127,7 +127,7 @@ class Design:
         return self._asked_in(self._with_those_in(path), path, but)
 
     def create(self, path: Path, but: Elsewhere = ()) -> Comparison:
-        """In a new folder, or in that of a comparison of the same experiment, which gains what is new."""
+        """Write it to a new folder, or add what is new to a comparison of the same experiment."""
         try:
             whole = self._with_those_in(path)
             experiments = self.experiments()
@@ -146,7 +146,7 @@ class Design:
         return Comparison(path, name_of(self.table), whole.cells, asked, whole.baseline)
 
     def _with_those_in(self, path: Path) -> "Design":
-        """Together with what the folder holds already; refuses what does not go together."""
+        """Combined with what the folder already holds, which must be of the same experiment."""
         if (path / COMPARISON).exists():
             return self.added_to(Design.read(path), str(path))
         if path.exists() and any(path.iterdir()):

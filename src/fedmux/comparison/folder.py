@@ -1,9 +1,9 @@
-"""A comparison's folder, to read: its cells, which of them are finished, and the table that comes of them.
+"""Reads a comparison's folder: its cells, which of them are finished, and the resulting table.
 
     DIR/comparison.toml            what is compared, and its cells
     DIR/experiments/<cell>.toml    one experiment for each cell
-    DIR/runs/<cell>/               its run folder; <cell>.log: what the process that trained it said
-    DIR/results.json               the table
+    DIR/runs/<cell>/               its run folder, beside it <cell>.log, the output of its process
+    DIR/results.json               the table, written whenever it is made
 
 Nothing here validates an experiment or needs torch.
 """
@@ -26,7 +26,7 @@ COSTS = ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
 
 
 class Comparison:
-    """A comparison in its folder: all its cells, and those that are to be run."""
+    """A comparison in its folder: all its cells, and those to be run here."""
 
     def __init__(
         self, path: Path, name: str, cells: Sequence[Cell], asked: Sequence[Cell], baseline: str | None
@@ -37,7 +37,7 @@ class Comparison:
 
     @classmethod
     def open(cls, path: Path) -> "Comparison":
-        """As it is there. Cells without an experiment file were not asked for: they exist elsewhere."""
+        """The comparison as it is there; cells without an experiment file are not run here."""
         plan = read_toml(path / COMPARISON)
         cells = cells_of(plan, path)
         asked = [cell for cell in cells if experiment_file(path, cell).exists()]
@@ -53,7 +53,7 @@ class Comparison:
         return is_finished(self.path, cell)
 
     def last_words(self, cell: Cell) -> str:
-        """Why a run ended that did not finish; empty if it did, or has not begun."""
+        """Why a run stopped before it finished; empty if it finished or has not begun."""
         return "" if self.finished(cell) else self.last_line(cell)
 
     def last_line(self, cell: Cell) -> str:
@@ -72,7 +72,7 @@ class Comparison:
         return found
 
     def divergences(self, but: Sequence[str] = ()) -> list[str]:
-        """A line for each paused task of a finished run, except runs that one of these lines is about."""
+        """A line for each paused task of a finished run, except for runs that the lines in `but` report."""
         return [
             f'{cell.name}: task "{name}" diverged in round {found["round"]}: {found["reason"]}'
             for cell in self.asked
@@ -81,7 +81,7 @@ class Comparison:
         ]
 
     def results(self) -> list[dict[str, Any]]:
-        """One row for each label: accuracy over seeds, set against the baseline, and what it cost."""
+        """One row for each label: accuracy over seeds, compared with the baseline, and costs."""
         methods = {cell.label: cell.method for cell in self.cells}
         by_label = {
             label: {seed: run.summary for seed, run in runs.items()} for label, runs in self.runs().items()
@@ -110,7 +110,7 @@ def name_of(experiment: Mapping[str, Any]) -> str:
 
 
 def references(cells: Sequence[Cell], baseline: str | None) -> dict[str, str]:
-    """Of each label, the one that it is set against: the baseline's where all else is equal."""
+    """For each label, the one it is compared with: the baseline with all else equal."""
     labels = list(dict.fromkeys(cell.label for cell in cells))
     methods = list(dict.fromkeys(cell.method for cell in cells))
     baseline = baseline or ("full" if "full" in methods else methods[0])
@@ -124,7 +124,7 @@ def references(cells: Sequence[Cell], baseline: str | None) -> dict[str, str]:
 
 
 def _row(runs: dict[int, Summary], reference: dict[int, Summary]) -> dict[str, Any]:
-    """Figures of the runs of one label, by seed, set against those of another."""
+    """Figures of the runs of one label, compared with those of another, by seed."""
     first = next(iter(runs.values()))
     mine, theirs = _accuracies(runs), _accuracies(reference)
     difference, half_width = paired_difference(mine, theirs)

@@ -1,4 +1,4 @@
-"""The runs of a comparison, started: how many at a time, where, and in which order.
+"""Starts the runs of a comparison: how many at a time, on which device, in which order.
 
 Each cell is a run in a process of its own, so a comparison survives anything: what is done is skipped, what
 was interrupted is resumed. There is one run per core; if there are fewer runs than cores, they share the
@@ -23,8 +23,8 @@ from fedmux.runs.compared import Cell
 from fedmux.runs.layout import EXPERIMENT
 
 RUNS_A_GPU = 4
-WAIT = 0.2  # seconds between looks at the processes
-Progress = Callable[[list[Cell]], None]  # is given the cells at work
+WAIT = 0.2  # seconds between two checks of the processes
+Progress = Callable[[list[Cell]], None]  # called with the cells that are running
 
 
 class Schedule:

@@ -26,7 +26,7 @@ class AuctionResults(Results):
 
     @classmethod
     def hold(cls, preset: Preset, root: Path, seeds: int | None, quick: bool) -> "AuctionResults":
-        """Hold the auctions, with so many seeds; the outcome is written to the preset's folder."""
+        """Hold the auctions and write the outcome to the preset's folder."""
         assert preset.auction is not None
         rows = auctions(preset.auction, seeds or (QUICK_SEEDS if quick else preset.seeds))
         changes = [f"{QUICK_SEEDS} seeds for {preset.seeds}"] if quick and not seeds else []

@@ -1,4 +1,4 @@
-"""What a preset compares: its experiment with the user's choices, for each variant a design."""
+"""What a preset compares: for each variant a design, with the user's choices applied."""
 
 import copy
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from fedmux.runs.compared import label_of
 class Choice:
     """What the user wants of a preset."""
 
-    seeds: int | None = None  # how many; none: the preset's, or one of a quick one
+    seeds: int | None = None  # how many; None: the preset's, or 1 with --quick
     quick: bool = False
     methods: Sequence[str] = ()  # labels; none: all
     overrides: Sequence[str] = ()  # key=value
     device: str | None = None
-    add_to: Path | None = None  # results that there are already
+    add_to: Path | None = None  # existing results
 
 
 def designs(preset: Preset, choice: Choice) -> tuple[list[tuple[Variant | None, Design]], list[str]]:
@@ -45,7 +45,7 @@ def designs(preset: Preset, choice: Choice) -> tuple[list[tuple[Variant | None, 
 
 
 def as_experiment(preset: Preset, choice: Choice) -> str:
-    """The text of an experiment file; of variants the first, the others as comments."""
+    """As the text of an experiment file: the first variant, the others as comments."""
     (_, design), *_ = designs(preset, choice)[0]
     comments = []
     for variant in preset.source.variants[1:]:
@@ -56,7 +56,7 @@ def as_experiment(preset: Preset, choice: Choice) -> str:
 
 
 def _check(override: str, preset: Preset) -> None:
-    """What a preset compares is not for --set: its rows would not be what they are called."""
+    """Refuses --set for what a preset compares: its rows would no longer match their names."""
     keys = _keys(override)
     if keys[0] in ("compare", "method", "seed"):
         raise FedmuxError(f'--set "{override}": choose with --methods and --seeds')
@@ -87,7 +87,7 @@ def _varied(table: dict[str, Any], variant: Variant | None, overrides: Sequence[
 
 
 def _chosen(design: Design, labels: Sequence[str]) -> Design:
-    """Only these methods, by their labels; the baseline stays, or nothing could be set against it."""
+    """Only the methods with these labels, and the baseline, which the others are compared with."""
     known = {label_of(method): method for method in design.methods}
     if unknown := [label for label in labels if label not in known]:
         raise FedmuxError(f'{design.source}: has no method "{unknown[0]}"; its methods: {", ".join(known)}')

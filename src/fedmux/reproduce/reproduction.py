@@ -1,4 +1,4 @@
-"""A preset at work: its comparisons in their folders, then tables, pictures and files.
+"""Reruns a preset: prepares its comparisons, trains what is missing, writes the results.
 
     ROOT/<preset>/comparison.toml, runs/     the runs; with variants in ROOT/<preset>/<variant>/
     ROOT/<preset>/summary.json               every final accuracy, the table, the claims, where it was made
@@ -7,8 +7,8 @@
 
 `--add-to` adds to what such a folder has, even if its runs/ is gone.
 
-`--quick` has folders of its own, `ROOT/<preset>-quick`. A preset that is drawn from another's runs finds them
-in that one's folder.
+`--quick` has folders of its own, `ROOT/<preset>-quick`. A preset that shows another's runs finds them in that
+one's folder.
 """
 
 import functools
@@ -105,7 +105,7 @@ def _part(
     choice: Choice,
     kept: Kept | None,
 ) -> Part:
-    """A variant's comparison; of what is kept, and of what was not asked for, nothing is to be trained."""
+    """A variant's comparison, without the runs that are kept and those that were not asked for."""
     name = variant.name if variant else None
     if kept is None:
         return Part(name, create(design, place, ()), design)
@@ -113,7 +113,8 @@ def _part(
     there = {
         key: run
         for key, run in kept.of(name).items()
-        if key in cells and not (run.preset and is_finished(place, cells[key]))  # rather that of the folder
+        if key in cells
+        and not (run.preset and is_finished(place, cells[key]))  # the folder's own comes first
     }
     labels, seeds = {*choice.methods, design.baseline}, choice.seeds or len(design.seeds)
     others = {key for key in cells if (choice.methods and key[0] not in labels) or key[1] >= seeds}
@@ -121,7 +122,7 @@ def _part(
 
 
 def _with(kept: Kept, choice: Choice, preset: Preset) -> Choice:
-    """What is kept, and what is asked for besides."""
+    """What is kept, and what is asked for in addition."""
     asked = choice.methods or [label_of(method) for method in preset.table()["compare"]["methods"]]
     return replace(
         choice,
@@ -137,7 +138,7 @@ def _check_nothing_is_lost(folder: Path, parts: Sequence[Part]) -> None:
         rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
         cells = dict.fromkeys((row.get("variant"), row["method"], row["seed"]) for row in rows)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return  # there are none, or none that can be read
+        return  # no results, or none that can be read
     by_variant = {part.variant: part for part in parts}
     for variant, label, seed in cells:
         part = by_variant.get(variant)

@@ -1,4 +1,4 @@
-"""What a reproduction came to: its files, written at once; its pictures, drawn when somebody looks."""
+"""The results of a reproduction: files, written at once; pictures, drawn on request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,13 +17,13 @@ def text(key: str, value: float | None, spread: float | None = None) -> str:
 
 
 def ours(key: str, value: Value) -> str:
-    """With how many have it, where not all runs do or some are missing."""
-    told, count = text(key, value.mean, value.deviation), len(value.by_seed)
+    """Mean and deviation; with the number of runs that have it, if some lack it or are missing."""
+    found, count = text(key, value.mean, value.deviation), len(value.by_seed)
     if count and count < (value.finished or 0):
-        return f"{told} ({count} of {value.finished})"
+        return f"{found} ({count} of {value.finished})"
     if count and count < (value.asked or 0):
-        return f"{told} ({count} {'run' if count == 1 else 'runs'})"
-    return told
+        return f"{found} ({count} {'run' if count == 1 else 'runs'})"
+    return found
 
 
 def papers(key: str, figure: Figure | None) -> str:
@@ -31,7 +31,7 @@ def papers(key: str, figure: Figure | None) -> str:
 
 
 def heads(outcome: Outcome, measures: Sequence[str]) -> list[str]:
-    """Of the columns: a measure that the paper has figures for has two."""
+    """Names of the columns; a measure with figures of the paper has two."""
     found, theirs = ["mechanism" if outcome.preset.auction else "method"], outcome.preset.theirs
     for key in measures:
         found += [f"{title(key)}: {theirs}", "ours"] if outcome.has_figures(key) else [title(key)]
