@@ -16,7 +16,7 @@ import numpy as np
 
 import fedmux
 from fedmux.comparison.design import Design
-from fedmux.comparison.folder import Comparison
+from fedmux.comparison.scheduling import Schedule
 from fedmux.data.png import SIGNATURE, decode_png
 from fedmux.recruitment.report import budgets_compared
 from fedmux.report.charts import CHARTS, Chart, save, take_up
@@ -109,7 +109,7 @@ SPECIAL = {
 def train(folder: Path) -> dict[str, list[History]]:
     """Whatever is not there yet; the histories by name."""
     design = Design.make(COMPARED, "gallery", methods=METHODS, seeds=[0, 1, 2])
-    if failures := Comparison.create(folder / "compared", design).run(0, lambda working: None):
+    if failures := Schedule(design.create(folder / "compared")).run(0, lambda working: None):
         raise SystemExit("\n".join(failures))
     for name, table in (("groups", GROUPS), ("changing", CHANGING), ("recruited", RECRUITED)):
         if not (folder / name / "summary.json").exists():

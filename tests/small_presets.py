@@ -12,8 +12,9 @@ import fedmux as package
 from fedmux import cli
 from fedmux.data.sets.fashion_mnist_sample import SAMPLE
 from fedmux.experiment import Experiment
+from fedmux.reproduce.planning import Choice
 from fedmux.reproduce.preset import find
-from fedmux.reproduce.reproduction import Choice, Reproduction
+from fedmux.reproduce.reproduction import Reproduction
 from fedmux.training import assembly
 
 FEWER = {
@@ -83,7 +84,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
         for part in work.parts:
             for cell in part.comparison.asked:
                 if not part.comparison.finished(cell):
-                    package.run(Experiment.model_validate(cell.table), part.comparison.folder(cell))
+                    experiment = Experiment.model_validate(part.design.experiments()[cell.name])
+                    package.run(experiment, part.comparison.folder(cell))
         return root, work
 
     yield train

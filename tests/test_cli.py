@@ -15,18 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from scipy import stats
 
 from commands import fedmux, start, touch_number, wait_until
 from conftest import files
 from fedmux.cli import main
-from fedmux.comparison.design import Design, parse_axis, parse_seeds
-from fedmux.comparison.folder import Comparison
+from fedmux.comparison.design import Design, parse_seeds
 from fedmux.data.png import decode_png
 from fedmux.data.sources import available
 from fedmux.errors import FedmuxError
 from fedmux.methods import registry
+from fedmux.runs.compared import parse_axis
 
 EXPERIMENT = """\
 name = "small"
@@ -506,7 +507,7 @@ def handmade(folder: Path, accuracy: dict[str, dict[int, float]], baseline: str 
 
     seeds = sorted({seed for runs in accuracy.values() for seed in runs})
     design = Design.make(table(), "by hand", methods=list(accuracy), seeds=seeds, baseline=baseline)
-    comparison = Comparison.create(folder, design)
+    comparison = design.create(folder)
     for cell in comparison.cells:
         value = accuracy[cell.label].get(cell.seed)
         if value is not None:
@@ -568,14 +569,14 @@ def test_the_methods_of_the_file_may_have_labels_and_options_of_their_own(here):
             '{name = "random", label = "by client", participation = "clients"}]\n'
         )
     design = Design.make(read_toml(here / "experiment.toml"), "experiment.toml", vary=["rounds=1,2"])
-    cells = design.cells()
+    cells = design.cells
     assert [cell.label for cell in cells][:3] == [
         "full rounds=1",
         "full rounds=2",
         "by processor [ours] rounds=1",
     ]
-    assert cells[5].table["method"] == {"name": "random", "participation": "clients"}
-    assert design.references(cells)["by client rounds=2"] == "by processor [ours] rounds=2"
+    assert design.experiments()[cells[5].name]["method"] == {"name": "random", "participation": "clients"}
+    assert design.references()["by client rounds=2"] == "by processor [ours] rounds=2"
     assert {cell.seed for cell in cells} == {3}
 
 
@@ -583,7 +584,7 @@ def test_one_method_over_a_varied_key_is_set_against_its_first_value(here):
     from conftest import table
 
     design = Design.make(table(), "file", vary=["rounds=1,2,3"])
-    assert set(design.references(design.cells()).values()) == {"random rounds=1"}
+    assert set(design.references().values()) == {"random rounds=1"}
 
 
 def test_brackets_in_a_label_are_printed_as_they_are(capsys):
@@ -618,7 +619,7 @@ def test_a_comparison_that_makes_no_sense_starts_nothing(tmp_path):
     from conftest import table
 
     with pytest.raises(FedmuxError, match="rounds"):
-        Comparison.create(tmp_path / "c", Design.make(table(), "file", vary=["rounds=2,0"]))
+        Design.make(table(), "file", vary=["rounds=2,0"]).create(tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
@@ -627,6 +628,24 @@ def test_a_comparison_is_shown_again_from_its_folder(comparison):
     assert json.loads(fedmux("show", "c", "--json", cwd=comparison).done().out) == rows
     shown = fedmux("show", "c", cwd=comparison).done().out
     assert all(row["method"] in shown for row in rows) and "points" in shown
+
+
+def test_a_comparison_is_shown_without_torch(comparison):
+    """Also one of an older version, whose comparison.toml does not list its cells."""
+    script = """
+import sys
+from fedmux.cli import main
+sys.argv = ["fedmux", "show", "c", "--json"]
+main()
+print(sorted({"torch", "pydantic"} & set(sys.modules)), file=sys.stderr)
+"""
+    plan = comparison / "c" / "comparison.toml"
+    rows = json.loads((comparison / "c" / "results.json").read_text())
+    whole = tomllib.loads(plan.read_text())
+    for table in (whole, {key: value for key, value in whole.items() if key != "cells"}):
+        plan.write_text(tomli_w.dumps(table))
+        ended = subprocess.run([sys.executable, "-c", script], cwd=comparison, capture_output=True, text=True)
+        assert (json.loads(ended.stdout), ended.stderr) == (rows, "[]\n")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from commands import fedmux
-from fedmux.comparison.design import label_of
 from fedmux.errors import FedmuxError
 from fedmux.reproduce import files
 from fedmux.reproduce.kept import Kept
+from fedmux.reproduce.planning import Choice
 from fedmux.reproduce.preset import find, names
-from fedmux.reproduce.reproduction import Choice, Reproduction
+from fedmux.reproduce.reproduction import Reproduction
+from fedmux.reproduce.tables import markdown
+from fedmux.runs.compared import label_of
 from small_presets import overrides, setting
 
 RESULTS = Path(__file__).parents[2] / "papers" / "results"
@@ -39,7 +41,7 @@ def test_the_published_tables_follow_from_what_is_published(name, tmp_path):
     told_of = [one for one in methods if any(row == one or row.startswith(f"{one}, ") for row in rows)]
     work, told = shown(name, tmp_path, Choice(seeds=kept.seeds, methods=told_of, add_to=folder))
     assert json.loads(json.dumps(told)) == kept.summary
-    assert files.markdown(work.outcome()) == (folder / "table.md").read_text()
+    assert markdown(work.outcome()) == (folder / "table.md").read_text()
     if (folder / "curves.csv.gz").exists():
         lines = [
             gzip.decompress(data)

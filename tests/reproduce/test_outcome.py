@@ -13,7 +13,6 @@ from scipy import stats
 
 from conftest import population, round_state, table
 from fedmux.comparison.design import Design
-from fedmux.comparison.folder import Comparison
 from fedmux.errors import FedmuxError
 from fedmux.methods.memory import FedVarp
 from fedmux.methods.variance_reduced import Lvr
@@ -30,11 +29,11 @@ from fedmux.report.charts import beside, groups, plane, save, spec
 from fedmux.reproduce import files
 from fedmux.reproduce.ablations import FedVarpOneJob, LossToPowers
 from fedmux.reproduce.auctions import auctioned, auctions, means
-from fedmux.reproduce.files import heads, judgement, lines, markdown
 from fedmux.reproduce.measures import MEASURES, parse, title
 from fedmux.reproduce.outcome import Outcome, Part, Value, judged, outcome
 from fedmux.reproduce.pictures import chart_rows
 from fedmux.reproduce.preset import Auction, Figure, Preset, find
+from fedmux.reproduce.tables import heads, judgement, lines, markdown
 from fedmux.runs.history import FINISHED, History
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
 
@@ -325,7 +324,7 @@ def finished(folder: Path, accuracy: dict[str, dict[int, float]], variant: str |
     """A comparison whose runs ended so, by method and seed; without a value a run is not finished."""
     seeds = sorted({seed for runs in accuracy.values() for seed in runs})
     design = Design.make(table(), "by hand", methods=list(accuracy), seeds=seeds, baseline="full")
-    part = Part(variant, Comparison.create(folder, design), design)
+    part = Part(variant, design.create(folder), design)
     for cell in part.comparison.asked:
         if cell.seed in accuracy[cell.label]:
             value = accuracy[cell.label][cell.seed]

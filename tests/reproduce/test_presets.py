@@ -21,9 +21,9 @@ from fedmux.population import draw_availability, draw_capacity
 from fedmux.recruitment import MECHANISMS
 from fedmux.report.charts import CHARTS
 from fedmux.reproduce.measures import parse, title
+from fedmux.reproduce.planning import Choice, designs
 from fedmux.reproduce.preset import Auction, Claim, Preset, find, names
 from fedmux.reproduce.quick import EPOCHS, POINTS, ROUNDS, SAMPLES, missing, smaller
-from fedmux.reproduce.reproduction import Choice, designs
 
 TRAINED = [name for name in names() if find(name).auction is None]
 FAIR = [name for name in TRAINED if name.startswith("fair")]
@@ -50,7 +50,7 @@ def rows_of(preset: Preset) -> set[str]:
     return {
         cell.label if variant is None else f"{cell.label}, {variant}"
         for variant, table in tables(preset).items()
-        for cell in Design.make(table, preset.name, seeds=[0]).cells()
+        for cell in Design.make(table, preset.name, seeds=[0]).cells
     }
 
 
@@ -94,10 +94,11 @@ def test_the_experiment_of_a_preset_is_sound_for_every_variant_method_and_seed(n
     variants = tables(preset)
     for table in variants.values():
         design = Design.make(table, name, seeds=range(preset.seeds))
-        cells = design.cells()
+        cells = design.cells
+        assert list(design.experiments()) == [cell.name for cell in cells]
         assert len(cells) == len(design.methods) * preset.seeds
         assert len({cell.name for cell in cells}) == len(cells)
-        assert set(design.references(cells).values()) == {design.baseline}
+        assert set(design.references().values()) == {design.baseline}
     tasks = {task["name"] for table in variants.values() for task in table["task"]}
     data = {task["data"] for table in variants.values() for task in table["task"]}
     for key in preset.read:
@@ -361,9 +362,9 @@ def test_methods_draw_and_average_as_in_their_paper(name):
     design = Design.make(find(name).table(), name, seeds=[0])
     wanted, baseline = METHODS[name]
     assert design.baseline == baseline
-    for cell, options in zip(design.cells(), wanted, strict=True):
+    for cell, options in zip(design.cells, wanted, strict=True):
         options = {"name": options} if isinstance(options, str) else options
-        method = Experiment.model_validate(cell.table).method
+        method = Experiment.model_validate(design.experiments()[cell.name]).method
         assert {key: getattr(method, key) for key in options} == options, cell.label
 
 
@@ -522,7 +523,7 @@ def test_a_small_version_is_sound_small_and_says_what_it_changed(name):
         assert all(1 <= low <= high <= POINTS for low, high in ranges)
         assert task["partition"]["disjoint"] is False
     for table in tables(find(name).model_copy(update={"experiment": small, "runs": None})).values():
-        assert Design.make(table, name, seeds=[0]).cells()
+        assert Design.make(table, name, seeds=[0]).experiments()
 
 
 def test_data_that_is_missing_has_a_stand_in_and_data_that_is_there_stays():

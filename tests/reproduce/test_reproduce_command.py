@@ -17,10 +17,12 @@ from fedmux.data.png import decode_png
 from fedmux.randomness import Stream, generator
 from fedmux.recruitment import MECHANISMS, gmm_fair
 from fedmux.reproduce import files
+from fedmux.reproduce.planning import Choice
 from fedmux.reproduce.preset import find, names
 from fedmux.reproduce.quick import smaller
-from fedmux.reproduce.reproduction import Choice, Reproduction
+from fedmux.reproduce.reproduction import Reproduction
 from fedmux.runs.history import History
+from fedmux.toml import read_toml
 from small_presets import overrides, setting
 
 TRAINED = [name for name in names() if find(name).auction is None]
@@ -206,8 +208,8 @@ def test_data_of_ones_own_need_not_be_in_the_catalogue(tmp_path):
     work = Reproduction.prepare(find("fair-fig4"), tmp_path / "r", choice)
     for part in work.parts:
         for cell in part.comparison.asked:
-            assert {task["data"] for task in cell.table["task"]} == {str(tmp_path / "mine.npz")}
-            assert (part.comparison.path / "experiments" / f"{cell.name}.toml").exists()
+            written = read_toml(part.comparison.path / "experiments" / f"{cell.name}.toml")
+            assert {task["data"] for task in written["task"]} == {str(tmp_path / "mine.npz")}
 
 
 def test_more_seeds_add_to_the_folder_and_after_a_failure_the_same_command_goes_on(

@@ -11,7 +11,6 @@ import pytest
 import fedmux
 from conftest import table
 from fedmux.comparison.design import Design
-from fedmux.comparison.folder import Comparison
 from fedmux.errors import FedmuxError
 from fedmux.experiment.mistakes import validated
 from fedmux.runs.rounds import Round
@@ -99,12 +98,14 @@ def test_a_run_that_is_not_finished_has_frames_too(tmp_path: Path) -> None:
 def test_a_comparison_is_one_frame_over_its_runs(tmp_path: Path) -> None:
     plan = {"methods": [{"name": "random", "label": "chance"}, "round-robin"], "seeds": [0, 1]}
     whole = {**table(rounds=2), "compare": plan}
-    comparison = Comparison.create(tmp_path / "both", Design.make(whole, "test"))
+    design = Design.make(whole, "test")
+    comparison = design.create(tmp_path / "both")
     with pytest.raises(FedmuxError, match="none of its runs has begun"):
         fedmux.load(tmp_path / "both")
     done = comparison.cells[:-1]
     for cell in done:
-        fedmux.run(validated(fedmux.Experiment, cell.table, "test"), comparison.folder(cell))
+        experiment = validated(fedmux.Experiment, design.experiments()[cell.name], "test")
+        fedmux.run(experiment, comparison.folder(cell))
     frames = fedmux.load(tmp_path / "both")
     for name in ("metrics", "rounds", "allocation", "clients"):
         frame = getattr(frames, name)

@@ -11,7 +11,6 @@ import pytest
 import fedmux
 from conftest import table
 from fedmux.comparison.design import Design
-from fedmux.comparison.folder import Comparison
 from fedmux.report.charts import CHARTS, spec
 from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
 from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Round
@@ -174,7 +173,7 @@ def test_runs_are_found_alone_in_folders_and_in_comparisons(finished: Path, tmp_
     design = Design.make(
         {**table(), "compare": {"methods": methods}}, "test", seeds=[0, 1], vary=["population.jobs=4,6"]
     )
-    comparison = Comparison.create(tmp_path / "all" / "compared", design)
+    comparison = design.create(tmp_path / "all" / "compared")
     for cell in comparison.cells:
         shutil.copytree(finished, comparison.folder(cell))
     (comparison.path / "runs" / "x.log").write_text("")

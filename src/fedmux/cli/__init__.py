@@ -1,7 +1,8 @@
-"""The command line: which verbs there are, and what becomes of their errors.
+"""The command line: its verbs, and how their errors are reported.
 
-Verbs live in the modules beside this one, work lives elsewhere; heavy imports wait until a verb needs them.
-Exit codes: 0 done; 2 something the user can mend, told in one line; 130 stopped by Ctrl-C, resumable.
+The modules beside this one hold the verbs, which only speak; the work is done elsewhere. Heavy imports wait
+until a verb needs them.
+Exit codes: 0 done; 2 a user error, reported in one line; 130 stopped by Ctrl-C, resumable.
 """
 
 import os
@@ -69,7 +70,7 @@ def _app() -> Any:
 def main() -> None:
     """Entry point: every expected failure becomes one line and an exit code."""
     try:
-        if _app() == 130:  # typer's way to tell of Ctrl-C
+        if _app() == 130:  # how typer reports Ctrl-C
             raise KeyboardInterrupt
     except FedmuxError as error:
         _fail(str(error), 2)

@@ -1,12 +1,16 @@
 """The verb that recruits users."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedmux.cli.options import Json
+from fedmux.cli.speech import Speech
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def auction(
@@ -20,11 +24,12 @@ def auction(
     as_json: Json = False,
 ) -> None:
     """Recruit users by auction: winners and payments."""
-    from fedmux.console import tables as terminal
+    from fedmux.console.tables import csv_lines, rows_table
     from fedmux.recruitment.bids import read_bids
     from fedmux.recruitment.report import budgets_compared, hold, winners
 
     users, tasks, offers = read_bids(bids)
+    speech = Speech(as_json=as_json)
     if compare:
         from fedmux.report.charts import save, take_up
 
@@ -32,12 +37,8 @@ def auction(
         picture = picture or Path("auction.png")
         save(take_up(rows), picture)
         at_budget = [row for row in rows if row["budget"] == budget]
-        if as_json:
-            typer.echo(json.dumps(rows, indent=1))
-        elif as_csv:
-            terminal.print_csv(rows)
-        else:
-            terminal.output.print(terminal.rows_table(at_budget, f"take-up at a budget of {budget:g}"))
+        table = rows_table(at_budget, f"take-up at a budget of {budget:g}")
+        speech.result(rows, lambda: csv_lines(rows) if as_csv else [table])
         typer.echo(f"picture:    {picture}", err=as_json or as_csv)
         return
     award = hold(offers, budget, mechanism, seed)
@@ -49,12 +50,11 @@ def auction(
         "leftover": award.leftover,
         "take_up": dict(zip(tasks, award.take_up.tolist())),
     }
-    if as_json:
-        typer.echo(json.dumps({**totals, "winners": rows}, indent=1))
-    elif as_csv:
-        terminal.print_csv(rows)
-    else:
-        terminal.output.print(terminal.rows_table(rows, f"{mechanism}: {len(rows)} winners"))
+
+    def shown() -> "Iterator[Table | str]":
+        yield rows_table(rows, f"{mechanism}: {len(rows)} winners")
         counts = ", ".join(f"{name} {number:.2f}" for name, number in totals["take_up"].items())
         spent = f" of {budget:g}" if award.budget is not None else ""
-        typer.echo(f"take-up: {counts}; paid {award.paid:.4g}{spent}")
+        yield f"take-up: {counts}; paid {award.paid:.4g}{spent}"
+
+    speech.result({**totals, "winners": rows}, lambda: csv_lines(rows) if as_csv else shown())

@@ -1,12 +1,16 @@
 """The verbs about data sets."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmux.cli.options import Json, notice
+from fedmux.cli.options import Json
+from fedmux.cli.speech import Speech, notice
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 data_app = typer.Typer(help="Data sets: which are here, and how to get them.", no_args_is_help=True)
 
@@ -17,16 +21,20 @@ def data_list(as_json: Json = False) -> None:
     from fedmux.data.sources import available
 
     rows = available()
-    if as_json:
-        typer.echo(json.dumps([row._asdict() for row in rows], indent=1))
-        return
-    from fedmux.console.tables import output, simple_table
 
-    columns = ("name", "where", "train", "test", "classes", "get it with")
-    cells = [
-        [row.name, row.where, row.train or "-", row.test or "-", row.classes or "-", row.get] for row in rows
-    ]
-    output.print(simple_table(columns, cells))
+    def shown() -> "Iterator[Table]":
+        from fedmux.console.tables import simple_table
+
+        columns = ("name", "where", "train", "test", "classes", "get it with")
+        yield simple_table(
+            columns,
+            [
+                (row.name, row.where, row.train or "-", row.test or "-", row.classes or "-", row.get)
+                for row in rows
+            ],
+        )
+
+    Speech(as_json=as_json).result([row._asdict() for row in rows], shown)
 
 
 @data_app.command("get")

@@ -1,12 +1,16 @@
 """The verbs that explain methods: which there are, and whom one picks."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedmux.cli.options import File, Json, Overrides
+from fedmux.cli.speech import Speech
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def methods(as_json: Json = False) -> None:
@@ -22,14 +26,18 @@ def methods(as_json: Json = False) -> None:
         }
         for name, method in registry().items()
     ]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    from fedmux.console.tables import output, simple_table
 
-    for row in rows:
-        row["options"] = "\n".join(f"{key} = {value}" for key, value in row["options"].items())
-    output.print(simple_table(("method", "what it does", "options", "paper"), [row.values() for row in rows]))
+    def shown() -> "Iterator[Table]":
+        from fedmux.console.tables import simple_table
+
+        heads = ("method", "what it does", "options", "paper")
+        yield simple_table(heads, [{**row, "options": _lines(row["options"])}.values() for row in rows])
+
+    Speech(as_json=as_json).result(rows, shown)
+
+
+def _lines(options: dict[str, Any]) -> str:
+    return "\n".join(f"{key} = {value}" for key, value in options.items())
 
 
 def explain(
@@ -39,7 +47,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show whom a method picks in the first round, and why."""
-    from fedmux.console.tables import explanation_tables, output
+    from fedmux.console.tables import explanation_tables
     from fedmux.experiment import Experiment
     from fedmux.explain import explain
     from fedmux.report.charts import check_picture, probabilities, save
@@ -48,10 +56,6 @@ def explain(
     picture = picture or Path(f"{described.name}-explained.png")
     check_picture(picture)
     explanation = explain(described)
-    if as_json:
-        typer.echo(json.dumps(explanation.table(), indent=1))
-    else:
-        for table in explanation_tables(explanation):
-            output.print(table)
+    Speech(as_json=as_json).result(explanation.table(), lambda: explanation_tables(explanation))
     save(probabilities(explanation), picture)
     typer.echo(f"picture:    {picture}", err=as_json)

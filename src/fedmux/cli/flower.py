@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fedmux.cli.options import File, Folder, Json, Quiet, finish, notice
+from fedmux.cli.options import File, Folder, grouped
+from fedmux.cli.speech import Speech
+from fedmux.cli.training import finish
 from fedmux.errors import FedmuxError
 
 flower_app = typer.Typer(help="Real clients on Flower.", no_args_is_help=True)
@@ -27,6 +29,7 @@ def flower_init(folder: Annotated[Path, typer.Argument(help="Folder to make.")])
 
 
 @flower_app.command("up")
+@grouped
 def flower_up(
     experiment: File,
     app_folder: Annotated[
@@ -39,8 +42,8 @@ def flower_up(
     metrics_port: Annotated[
         int, typer.Option(min=-1, max=65535, help="Of /metrics and /health; 0: any that is free, -1: none.")
     ] = -1,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    *,
+    speech: Speech,
 ) -> None:
     """Train an experiment on a federation of this machine: a SuperLink and SuperNodes on loopback."""
     try:
@@ -49,8 +52,8 @@ def flower_up(
     except ModuleNotFoundError as missing:
         raise FedmuxError(f"{missing.name} is not here; pip install 'fedmux[flower]'") from None
     from fedmux.experiment import Experiment
+    from fedmux.runs.places import folder_for
     from fedmux.runs.reading import Run
-    from fedmux.training.running import default_folder
 
     described = Experiment.read(experiment)
     check(described)
@@ -60,8 +63,7 @@ def flower_up(
         )
     if app_folder is not None and not (app_folder / "pyproject.toml").is_file():
         raise FedmuxError(f"{app_folder}: is not a Flower app; `fedmux flower init` writes one")
-    folder = Path(output or described.output.folder or default_folder(described.name))
-    silent = quiet or as_json
+    folder = folder_for(described.name, output, described.output.folder)
     up(
         experiment,
         clients,
@@ -70,6 +72,6 @@ def flower_up(
         secure=not insecure,
         deadline=deadline,
         metrics_port=metrics_port,
-        notice=(lambda line: None) if silent else notice,
+        notice=speech.remark,
     )
-    finish(Run(folder), quiet, as_json)
+    finish(Run(folder), speech)

@@ -1,25 +1,20 @@
 """The verbs that train: a file to start from, one run, its continuation, a comparison."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedmux.cli.options import (
-    Device,
-    File,
-    Folder,
-    Json,
-    Overrides,
-    Quiet,
-    Workers,
-    alone,
-    finish,
-    notice,
-    run_comparison,
-)
+from fedmux.cli.options import Device, File, Folder, Overrides, Parallel, Workers, grouped
+from fedmux.cli.speech import Speech, notice
+from fedmux.cli.training import alone, finish, report_failures, watched
 from fedmux.errors import FedmuxError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedmux.comparison.folder import Comparison
 
 Log = Annotated[
     str, typer.Option("--log", metavar="NAMES", help="Also log to tensorboard, mlflow, csv, wandb; commas.")
@@ -39,6 +34,7 @@ def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("ex
     typer.echo(f"wrote {path}; train it with: fedmux run {path}")
 
 
+@grouped
 def run(
     experiment: File,
     output: Folder = None,
@@ -46,34 +42,38 @@ def run(
     workers: Workers = None,
     overrides: Overrides = None,
     log: Log = "",
-    quiet: Quiet = False,
-    as_json: Json = False,
+    *,
+    speech: Speech,
 ) -> None:
     """Train an experiment."""
     from fedmux.console.progress import RoundProgress
     from fedmux.experiment import Experiment
+    from fedmux.runs.places import folder_for
     from fedmux.runs.trackers import by_name
-    from fedmux.training.running import default_folder, run
+    from fedmux.training.running import run
 
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
-    folder = Path(output or described.output.folder or default_folder(described.name))
-    shown = RoundProgress(described.rounds, quiet=quiet or as_json, folder=folder)
+    folder = folder_for(described.name, output, described.output.folder)
+    shown = RoundProgress(described.rounds, quiet=speech.silent, folder=folder)
     with by_name(log, folder) as trackers, shown as progress:
         finished = run(described, folder, observers=[progress, *trackers], notice=notice)
-    finish(finished, quiet, as_json)
+    finish(finished, speech)
 
 
+@grouped
 def resume(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or a comparison.", metavar="RUN")],
     parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: what fits.")] = 0,
     device: Device = None,
     workers: Workers = None,
     log: Log = "",
-    quiet: Quiet = False,
-    as_json: Json = False,
+    *,
+    speech: Speech,
 ) -> None:
     """Continue what was interrupted."""
-    if (folder / "comparison.toml").exists():
+    from fedmux.runs.layout import COMPARISON, EXPERIMENT
+
+    if (folder / COMPARISON).exists():
         from fedmux.comparison.folder import Comparison
 
         if device or workers:
@@ -81,7 +81,7 @@ def resume(
         if log:
             raise FedmuxError("--log is for a run; name one of the comparison's runs, in its folder runs")
         alone()
-        _compare(Comparison.open(folder), parallel, quiet, as_json)
+        _compare(Comparison.open(folder), parallel, speech)
         return
     from fedmux.console.progress import RoundProgress
     from fedmux.distributed.team import from_environment
@@ -93,17 +93,18 @@ def resume(
     given = _execution(device, workers)
     with by_name(log, folder) as trackers:
         if from_environment():  # perhaps on a machine without the folder
-            finish(resume(folder, execution=given, observers=trackers, notice=notice), quiet, as_json)
+            finish(resume(folder, execution=given, observers=trackers, notice=notice), speech)
             return
         run = Run(folder)
         if not run.finished:
-            rounds = Experiment.read(folder / "experiment.toml").rounds
-            done, silent = max(0, len(run.metrics) - 1), quiet or as_json
-            with RoundProgress(rounds, done, silent, folder) as progress:
+            rounds = Experiment.read(folder / EXPERIMENT).rounds
+            done = max(0, len(run.metrics) - 1)
+            with RoundProgress(rounds, done, speech.silent, folder) as progress:
                 run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)
-    finish(run, quiet, as_json)
+    finish(run, speech)
 
 
+@grouped
 def compare(
     experiment: File,
     methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "",
@@ -112,19 +113,19 @@ def compare(
         list[str] | None, typer.Option(metavar="KEY=A,B,C", help="Also vary a key of the file; repeatable.")
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Method to set the others against.")] = None,
-    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one a core, several a GPU.")] = 0,
+    parallel: Parallel = 0,
     output: Folder = None,
     device: Device = None,
     overrides: Overrides = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    *,
+    speech: Speech,
 ) -> None:
     """Train methods x seeds from one file; ends with a table."""
     alone()
     from fedmux.comparison.design import Design, parse_seeds
-    from fedmux.comparison.folder import Comparison
+    from fedmux.comparison.folder import name_of
     from fedmux.experiment.overrides import read_experiment
-    from fedmux.training.running import default_folder
+    from fedmux.runs.places import folder_for
 
     design = Design.make(
         read_experiment(experiment, _overridden(overrides, device, None)),
@@ -134,8 +135,7 @@ def compare(
         vary=vary or [],
         baseline=baseline,
     )
-    folder = output or default_folder(str(design.table.get("name", "comparison")))
-    _compare(Comparison.create(folder, design), parallel, quiet, as_json)
+    _compare(design.create(folder_for(name_of(design.table), output)), parallel, speech)
 
 
 def _execution(device: str | None, workers: str | None) -> dict[str, Any]:
@@ -149,32 +149,22 @@ def _overridden(overrides: list[str] | None, device: str | None, workers: str | 
     return [*(overrides or []), *(f"execution.{key}={value}" for key, value in options.items())]
 
 
-def _compare(comparison: Any, parallel: int, quiet: bool, as_json: bool) -> None:
-    hint = f"`fedmux resume {comparison.path}` continues"
-    failures = run_comparison(comparison, parallel, quiet or as_json, hint)
-    rows = comparison.results()
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-    elif rows and not quiet:
-        from fedmux.console.tables import comparison_table, output
-        from fedmux.report.charts import method_accuracy, save
-        from fedmux.report.page import write
-        from fedmux.runs.history import find
-        from fedmux.runs.reading import Run
+def _compare(comparison: "Comparison", parallel: int, speech: Speech) -> None:
+    from fedmux.comparison.scheduling import Schedule
 
-        curves: dict[str, list[Any]] = {}
-        for cell in comparison.cells:
-            if comparison.finished(cell):
-                curves.setdefault(cell.label, []).append(
-                    [dict(entry) for entry in Run(comparison.folder(cell)).metrics]
-                )
-        name = str(comparison.design.table.get("name", "comparison"))
-        picture, page = comparison.path / "accuracy.png", comparison.path / "report.html"
-        save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
-        output.print(comparison_table(rows, name))
-        write(find([comparison.path]), page, name)
-        typer.echo(f"comparison: {comparison.path}\npicture:    {picture}\nreport:     {page}")
-    for line in comparison.divergences(but=failures):
-        notice(f"warning: {line}")
-    if failures:
-        raise FedmuxError("\n".join(failures))
+    schedule = Schedule(comparison)
+    with watched(schedule, speech, f"`fedmux resume {comparison.path}` continues") as progress:
+        failures = schedule.run(parallel, progress)
+    rows = comparison.results()
+    speech.result(rows, lambda: _shown(comparison, rows))
+    report_failures(failures, comparison.divergences(but=failures))
+
+
+def _shown(comparison: "Comparison", rows: list[dict[str, Any]]) -> "Iterator[Table | str]":
+    from fedmux.console.tables import comparison_table
+    from fedmux.report.accuracy import draw_comparison
+
+    if rows:
+        yield comparison_table(rows, comparison.name)
+        picture, page = draw_comparison(comparison.path, comparison.name, comparison.runs())
+        yield f"comparison: {comparison.path}\npicture:    {picture}\nreport:     {page}"

@@ -1,1 +1,1 @@
-"""Comparisons: what is compared, its folder, how its runs are scheduled, statistics over seeds."""
+"""Comparisons: what is compared, the folder that holds it, and how its runs are scheduled."""

@@ -3,28 +3,24 @@
 import copy
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from fedmux.comparison.folder import Comparison, experiment_file, name_of, references
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.experiment.overrides import put
+from fedmux.runs.atomic import write_atomically
+from fedmux.runs.compared import Cell, combined, damaged, label_of, points
+from fedmux.runs.layout import CELLS, COMPARISON, RUNS
 from fedmux.toml import read_toml
 
-
-@dataclass(frozen=True)
-class Cell:
-    method: str  # its label
-    label: str  # the method and what is varied, without the seed
-    seed: int
-    table: dict[str, Any]  # the experiment
-
-    @property
-    def name(self) -> str:
-        return re.sub(r"[^A-Za-z0-9._=,-]", "_", f"{self.label}-seed-{self.seed}")
+Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells not to be run here: they exist elsewhere
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class Design:
     @classmethod
     def read(cls, path: Path) -> "Design":
         """What the comparison in a folder compares."""
-        plan = read_toml(path / "comparison.toml")
+        plan = read_toml(path / COMPARISON)
         try:
             return cls(
                 table=plan["experiment"],
@@ -75,37 +71,46 @@ class Design:
                 source=plan["source"],
             )
         except KeyError as error:
-            raise FedmuxError(
-                f"{path}: its comparison.toml is damaged, it lacks {error}; choose another folder with -o"
-            ) from None
+            raise damaged(path, error) from None
 
+    @property
     def cells(self) -> list[Cell]:
-        """Every combination, validated: nothing starts before all of it makes sense."""
-        axes = [[(key, value) for value in values] for key, values in map(parse_axis, self.vary)]
-        cells = []
-        for method, point, seed in itertools.product(self.methods, itertools.product(*axes), self.seeds):
-            table = {**copy.deepcopy(self.table), "seed": seed}
-            choice = {"name": method} if isinstance(method, str) else dict(method)
-            label = name = choice.pop("label", choice.get("name", "?"))
-            own = self.table.get("method")
-            if isinstance(own, dict) and own.get("name") == choice.get("name"):
-                choice = {**own, **choice}  # the file's own options hold for its own method
-            table["method"] = choice
+        """Every combination."""
+        return combined(self.methods, self.vary, self.seeds)
+
+    def experiments(self) -> dict[str, dict[str, Any]]:
+        """By cell name its whole experiment, validated: nothing starts before all of it makes sense."""
+        found: dict[str, dict[str, Any]] = {}
+        chosen = itertools.product(self.methods, points(self.vary), self.seeds)
+        for cell, (method, point, seed) in zip(self.cells, chosen, strict=True):
+            table = {**copy.deepcopy(self.table), "seed": seed, "method": self._method(method)}
             for key, value in point:
                 put(table, f"{key}={value}")
-                label += f" {key}={value}"
             experiment = validated(Experiment, table, self.source)
-            cells.append(Cell(name, label, seed, experiment.table()))
-        names = [cell.name for cell in cells]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise FedmuxError(
-                f'"{twice}" is compared twice; name every method, seed and value once, or give a method a '
-                '"label" of its own in [compare]'
-            )
-        return cells
+            if cell.name in found:
+                raise FedmuxError(
+                    f'"{cell.name}" is compared twice; name every method, seed and value once, or give a '
+                    'method a "label" of its own in [compare]'
+                )
+            found[cell.name] = experiment.table()
+        return found
+
+    def _method(self, method: str | dict[str, Any]) -> dict[str, Any]:
+        """With its options; where it is the file's own method, the file's options apply too."""
+        choice = {"name": method} if isinstance(method, str) else dict(method)
+        choice.pop("label", None)
+        own = self.table.get("method")
+        if isinstance(own, dict) and own.get("name") == choice.get("name"):
+            return {**own, **choice}
+        return choice
+
+    def varies(self, section: str) -> bool:
+        """Whether a key of this section is varied."""
+        return any(axis.startswith(f"{section}.") for axis in self.vary)
 
     def plan(self) -> dict[str, Any]:
-        """As a comparison's folder keeps it."""
+        """What comparison.toml holds; it lists the cells for readers that validate nothing."""
+        cells = [{"name": c.name, "label": c.label, "method": c.method, "seed": c.seed} for c in self.cells]
         return {
             "source": self.source,
             "methods": self.methods,
@@ -113,12 +118,45 @@ class Design:
             "vary": self.vary,
             **({"baseline": self.baseline} if self.baseline else {}),
             "experiment": self.table,
+            "cells": cells,
         }
+
+    def at(self, path: Path, but: Elsewhere = ()) -> Comparison:
+        """The comparison in a folder, or as it would be there. Writes nothing."""
+        self.experiments()
+        return self._asked_in(self._with_those_in(path), path, but)
+
+    def create(self, path: Path, but: Elsewhere = ()) -> Comparison:
+        """Write it to a new folder, or add what is new to a comparison of the same experiment."""
+        try:
+            whole = self._with_those_in(path)
+            experiments = self.experiments()
+            comparison = self._asked_in(whole, path, but)
+            for folder in (CELLS, RUNS):
+                (path / folder).mkdir(parents=True, exist_ok=True)
+            for cell in comparison.asked:
+                write_atomically(experiment_file(path, cell), tomli_w.dumps(experiments[cell.name]).encode())
+            write_atomically(path / COMPARISON, tomli_w.dumps(whole.plan()).encode())
+        except OSError as error:
+            raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
+        return comparison
+
+    def _asked_in(self, whole: "Design", path: Path, but: Elsewhere) -> Comparison:
+        asked = [cell for cell in self.cells if (cell.label, cell.seed) not in but]
+        return Comparison(path, name_of(self.table), whole.cells, asked, whole.baseline)
+
+    def _with_those_in(self, path: Path) -> "Design":
+        """Combined with what the folder already holds, which must be of the same experiment."""
+        if (path / COMPARISON).exists():
+            return self.added_to(Design.read(path), str(path))
+        if path.exists() and any(path.iterdir()):
+            raise FedmuxError(f"{path}: the folder exists and is not empty; choose another with -o")
+        return self
 
     def added_to(self, other: "Design", where: str) -> "Design":
         """Both together: their methods and seeds. Experiment and varied keys must be the same.
 
-        Not so where it is computed and what is kept: what is left may be trained elsewhere.
+        [execution] and [output] may differ: what is left may be trained elsewhere.
         """
         methods = {label_of(method): method for method in other.methods}
         added = {label_of(method): method for method in self.methods}
@@ -134,37 +172,14 @@ class Design:
             baseline=other.baseline or self.baseline,
         )
 
-    def references(self, cells: Sequence[Cell]) -> dict[str, str]:
-        """Of each label, the one that it is set against: the baseline's where all else is equal."""
-        labels = list(dict.fromkeys(cell.label for cell in cells))
-        methods = list(dict.fromkeys(cell.method for cell in cells))
-        baseline = self.baseline or ("full" if "full" in methods else methods[0])
-        if baseline not in (*labels, *methods):
-            raise FedmuxError(f'baseline "{baseline}" is not compared; choose one of {", ".join(methods)}')
-        if baseline not in labels and len(methods) == 1:
-            baseline = labels[0]
-        if baseline in labels:
-            return dict.fromkeys(labels, baseline)
-        return {cell.label: baseline + cell.label.removeprefix(cell.method) for cell in cells}
+    def references(self) -> dict[str, str]:
+        return references(self.cells, self.baseline)
 
 
 def _what(table: dict[str, Any]) -> dict[str, Any]:
-    """What an experiment computes; not where it does, what it keeps, and what is compared."""
+    """What an experiment computes; not where, what it keeps, or what is compared."""
     how = {key: value for key, value in table.get("execution", {}).items() if key == "precision"}
     return {**{k: v for k, v in table.items() if k not in ("compare", "output")}, "execution": how}
-
-
-def label_of(method: str | dict[str, Any]) -> str:
-    return method if isinstance(method, str) else method.get("label", method.get("name", "?"))
-
-
-def parse_axis(text: str) -> tuple[str, list[str]]:
-    """`key=a,b,c`; commas inside brackets or quotes do not separate."""
-    key, equals, values = text.partition("=")
-    if not equals or not key.strip() or not values.strip():
-        raise FedmuxError(f'--vary "{text}" should be key=a,b,c, such as population.rate=0.1,0.2')
-    parts = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|[^,])+", values)
-    return key.strip(), [part.strip() for part in parts]
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -1,6 +1,7 @@
-"""The tables that a person gets at the end."""
+"""Results as tables in the terminal."""
 
 import csv
+import io
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,12 +13,12 @@ from rich.table import Column, Table
 if TYPE_CHECKING:
     from fedmux.explain import Explanation
 
-# Names and labels are the user's: no markup in them. What goes to a file has room for a whole table.
+# Names and labels are the user's, so they are not read as markup. A file has room for a whole table.
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
 
 
 def run_table(summary: dict[str, Any]) -> Table:
-    """Final figures of a run, a line for each task."""
+    """Final figures of a run, one row per task."""
     thresholds = list(summary["rounds_to"])
     title = f"{summary['name']}: {summary['method']}, {summary['rounds']} rounds, seed {summary['seed']}"
     heads = ["accuracy", "loss", f"rounds to {', '.join(f'{100 * float(t):g}' for t in thresholds)} %"]
@@ -41,7 +42,7 @@ def run_table(summary: dict[str, Any]) -> Table:
 
 
 def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
-    """A line for each method, best first, set against the baseline."""
+    """One row per label, best first, compared with the baseline."""
     baseline, *others = {row["against"] for row in rows}
     if others:  # one for each setting
         baseline = next((row["method"] for row in rows if row["baseline"]), "baseline")
@@ -90,17 +91,20 @@ def _seeds(rows: list[dict[str, Any]]) -> str:
 
 
 def rows_table(rows: list[dict[str, Any]], title: str) -> Table:
-    """Equal dictionaries as a table; numbers to four digits."""
+    """Dictionaries with the same keys as a table; numbers to four digits."""
     columns = list(rows[0]) if rows else ["nobody"]
     cells = [[f"{v:.4g}" if isinstance(v, float) else v for v in row.values()] for row in rows]
     return simple_table(columns, cells, title)
 
 
-def print_csv(rows: list[dict[str, Any]]) -> None:
+def csv_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Dictionaries with the same keys as CSV, header first."""
+    text = io.StringIO()
     if rows:
-        writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    return text.getvalue().splitlines()
 
 
 def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title: str | None = None) -> Table:

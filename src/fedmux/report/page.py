@@ -1,7 +1,6 @@
 """A report: one HTML page with everything in it, for one run or for many. It needs no network to open."""
 
 import json
-import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -18,7 +17,7 @@ from fedmux.runs.atomic import write_atomically
 from fedmux.runs.history import BROKEN, History, number
 from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
 from fedmux.runs.reading import read_text
-from fedmux.runs.rounds import FINAL_ROUNDS
+from fedmux.runs.statistics import FINAL_ROUNDS, deviation, mean, ratios
 
 EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
 MOST_DETAILED = 6  # methods of which one run is shown in detail
@@ -155,31 +154,43 @@ def percent(value: float | None) -> str:
 
 def summaries(histories: Sequence[History]) -> list[dict[str, Any]]:
     """A line for each method: its finished runs, mean and deviation over seeds, best first."""
-    by_label: dict[str, list[dict[str, Any]]] = {}
+    by_label: dict[str, list[History]] = {}
     for history in histories:
-        if history.summary and number(history.summary, "accuracy", "mean") is not None:
-            by_label.setdefault(history.label, []).append(history.summary)
-    full = _mean(by_label.get("full", []), "accuracy", "mean")
-    rows = []
-    for label, found in by_label.items():
-        values = _values(found, "accuracy", "mean")
-        mean, rounds = statistics.fmean(values), _mean(found, "rounds") or 1.0
-        tasks = dict.fromkeys(task for summary in found for task in _table(summary.get("tasks")))
-        rows.append(
-            {
-                "label": label,
-                "order": -mean,
-                "seeds": len(found),
-                "accuracy": percent(mean) + (f" ± {statistics.stdev(values):.1%}" if len(values) > 1 else ""),
-                "minimum": percent(_mean(found, "accuracy", "minimum")),
-                "relative": f"{mean / full:.3f}" if full else "",
-                "uploads": f"{(_mean(found, 'totals', 'uploads') or 0) / rounds:.1f}",
-                "steps": f"{(_mean(found, 'totals', 'gradient_steps') or 0) / rounds:.0f}",
-                "seconds": f"{_mean(found, 'seconds') or 0:.0f}",
-                "tasks": {task: percent(_mean(found, "tasks", task, "accuracy")) for task in tasks},
-            }
-        )
+        if number(history.summary, "accuracy", "mean") is not None:
+            by_label.setdefault(history.label, []).append(history)
+    full = _by_seed(by_label.get("full", []))
+    rows = [_line(label, found, full) for label, found in by_label.items()]
     return sorted(rows, key=lambda row: row["order"])
+
+
+def _line(label: str, runs: Sequence[History], full: dict[int, float]) -> dict[str, Any]:
+    found = [run.summary or {} for run in runs]
+    values = _values(found, "accuracy", "mean")
+    average, spread, rounds = mean(values) or 0.0, deviation(values), _mean(found, "rounds") or 1.0
+    relative = mean(ratios(_by_seed(runs), full))
+    tasks = dict.fromkeys(task for summary in found for task in _table(summary.get("tasks")))
+    return {
+        "label": label,
+        "order": -average,
+        "seeds": len(found),
+        "accuracy": percent(average) + ("" if spread is None else f" ± {spread:.1%}"),
+        "minimum": percent(_mean(found, "accuracy", "minimum")),
+        "relative": "" if relative is None else f"{relative:.3f}",
+        "uploads": f"{(_mean(found, 'totals', 'uploads') or 0) / rounds:.1f}",
+        "steps": f"{(_mean(found, 'totals', 'gradient_steps') or 0) / rounds:.0f}",
+        "seconds": f"{_mean(found, 'seconds') or 0:.0f}",
+        "tasks": {task: percent(_mean(found, "tasks", task, "accuracy")) for task in tasks},
+    }
+
+
+def _by_seed(runs: Sequence[History]) -> dict[int, float]:
+    """Final accuracies; of runs with the same seed the first."""
+    found: dict[int, float] = {}
+    for run in runs:
+        value = number(run.summary, "accuracy", "mean")
+        if value is not None:
+            found.setdefault(run.seed, value)
+    return found
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -192,8 +203,7 @@ def _values(summaries: Sequence[dict[str, Any]], *keys: str) -> list[float]:
 
 
 def _mean(summaries: Sequence[dict[str, Any]], *keys: str) -> float | None:
-    values = _values(summaries, *keys)
-    return statistics.fmean(values) if values else None
+    return mean(_values(summaries, *keys))
 
 
 def _representatives(histories: Sequence[History]) -> dict[str, History]:

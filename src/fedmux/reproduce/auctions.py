@@ -1,5 +1,7 @@
 """Auctions without training: every mechanism over budgets, on bids drawn from the paper's distributions."""
 
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,9 +10,34 @@ from fedmux.randomness import Stream, generator
 from fedmux.recruitment.report import hold
 from fedmux.reproduce.outcome import Outcome, Value, judged
 from fedmux.reproduce.preset import Auction, Preset
+from fedmux.reproduce.results import Results
+from fedmux.runs.statistics import mean
 
 MEASURES = {"take-up-minimum": "minimum", "take-up-difference": "difference"}
+QUICK_SEEDS = 5
 Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class AuctionResults(Results):
+    """The results of a preset that trains nothing."""
+
+    rows: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def hold(cls, preset: Preset, root: Path, seeds: int | None, quick: bool) -> "AuctionResults":
+        """Hold the auctions and write the outcome to the preset's folder."""
+        assert preset.auction is not None
+        rows = auctions(preset.auction, seeds or (QUICK_SEEDS if quick else preset.seeds))
+        changes = [f"{QUICK_SEEDS} seeds for {preset.seeds}"] if quick and not seeds else []
+        folder = root / (preset.name + "-quick" * quick)
+        return replace(cls.write(folder, auctioned(preset, rows), (), changes, ()), rows=tuple(rows))
+
+    def draw(self) -> None:
+        from fedmux.report.charts import save, take_up
+
+        super().draw()
+        save(take_up(means(list(self.rows))), self.folder / "take-up.png")
 
 
 def auctions(auction: Auction, seeds: int) -> Rows:
@@ -36,13 +63,13 @@ def auctions(auction: Auction, seeds: int) -> Rows:
 
 
 def means(rows: Rows) -> Rows:
-    """Over seeds, for a picture."""
+    """Over seeds."""
     by_place: dict[tuple[str, float], Rows] = {}
     for row in rows:
         by_place.setdefault((row["mechanism"], row["budget"]), []).append(row)
     return [
         {"mechanism": name, "budget": budget}
-        | {key: float(np.mean([row[key] for row in found])) for key in MEASURES.values()}
+        | {key: mean(row[key] for row in found) for key in MEASURES.values()}
         for (name, budget), found in by_place.items()
     ]
 

@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: a summary, curves, a table and pictures; small enough to keep."""
+"""The files of a reproduction: a summary, curves and a table; small enough to keep."""
 
 import csv
 import gzip
@@ -6,15 +6,14 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from fedmux.errors import FedmuxError
-from fedmux.reproduce.measures import parse, title
-from fedmux.reproduce.outcome import KeptRun, Outcome, Part, Value, Verdict
-from fedmux.reproduce.preset import Figure
+from fedmux.reproduce.outcome import KeptRun, Outcome, Part
+from fedmux.reproduce.tables import markdown
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.environment import environment
 from fedmux.runs.history import History, number
@@ -22,78 +21,6 @@ from fedmux.runs.reading import read_environment
 
 COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
 DIVERGED = "diverged"  # the round in which a task was paused: a column where there is one
-
-
-def text(key: str, value: float | None, spread: float | None = None) -> str:
-    """A measure as it stands in a table."""
-    if value is None:
-        return "-"
-    return parse(key)[0].text(value, spread)
-
-
-def ours(key: str, value: Value) -> str:
-    """With how many have it, where not all runs do or some are missing."""
-    told, count = text(key, value.mean, value.deviation), len(value.by_seed)
-    if count and count < (value.finished or 0):
-        return f"{told} ({count} of {value.finished})"
-    if count and count < (value.asked or 0):
-        return f"{told} ({count} {'run' if count == 1 else 'runs'})"
-    return told
-
-
-def papers(key: str, figure: Figure | None) -> str:
-    return "" if figure is None else text(key, figure.value, figure.spread)
-
-
-def heads(outcome: Outcome, measures: Sequence[str]) -> list[str]:
-    """Of the columns: a measure that the paper has figures for has two."""
-    found, theirs = ["mechanism" if outcome.preset.auction else "method"], outcome.preset.theirs
-    for key in measures:
-        found += [f"{title(key)}: {theirs}", "ours"] if outcome.has_figures(key) else [title(key)]
-    return found
-
-
-def lines(outcome: Outcome, measures: Sequence[str]) -> list[list[str]]:
-    """The rows of the table."""
-    rows = []
-    for name, values in outcome.rows.items():
-        cells = [name]
-        for key in measures:
-            if outcome.has_figures(key):
-                cells.append(papers(key, values[key].paper))
-            cells.append(ours(key, values[key]))
-        rows.append(cells)
-    return rows
-
-
-def judgement(verdict: Verdict) -> list[str]:
-    """A claim as a line: what, between whom, by how much, and whether it holds."""
-    claim = verdict.claim
-    percent = parse(claim.measure)[0].form == "percent"
-    scale, unit, digits = (100, " points", 1) if percent else (1, "", 3)
-    found = "-"
-    if verdict.difference is not None:
-        found = f"{scale * verdict.difference:+.{digits}f}"
-        if verdict.half_width is not None:
-            found += f" ± {scale * verdict.half_width:.{digits}f}"
-        found += unit
-    return [claim.says, f"{claim.of} - {verdict.against}", found, verdict.verdict]
-
-
-JUDGED = ["claim", "between", "difference, 95 %", "verdict"]
-
-
-def markdown(outcome: Outcome) -> str:
-    groups = [measures for measures in (outcome.preset.measures, outcome.preset.costs) if measures]
-    parts = [_table(heads(outcome, measures), lines(outcome, measures)) for measures in groups]
-    if outcome.verdicts:
-        parts.append(_table(JUDGED, map(judgement, outcome.verdicts)))
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    made = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return "\n".join([*made, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def summary(
@@ -129,7 +56,7 @@ def summary(
             for part, label, run in runs
             for task in run.tasks
         ],
-        "table": table(outcome),
+        "table": outcome.table(),
         "claims": [verdict.table() for verdict in outcome.verdicts],
     }
 
@@ -138,12 +65,6 @@ def _all_runs(parts: Sequence[Part]) -> list[tuple[Part, str, History]]:
     return [
         (part, label, run) for part in parts for label, group in part.runs.items() for run in group.values()
     ]
-
-
-def table(outcome: Outcome) -> dict[str, Any]:
-    return {
-        name: {key: value.table() for key, value in values.items()} for name, values in outcome.rows.items()
-    }
 
 
 def _made(runs: Sequence[History]) -> dict[str, Any]:
@@ -227,11 +148,11 @@ def write(
     also: dict[str, Any],
     kept: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Into the folder; the summary also comes back."""
+    """Into the folder; returns the summary."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = summary(outcome, parts, also, kept)
+    whole = summary(outcome, parts, also, kept)
     if parts:  # first: lines of runs that the summary does not know do no harm
         write_atomically(folder / "curves.csv.gz", curves(parts))
     write_atomically(folder / "table.md", markdown(outcome).encode())
-    write_atomically(folder / "summary.json", json.dumps(told, indent=1).encode())
-    return told
+    write_atomically(folder / "summary.json", json.dumps(whole, indent=1).encode())
+    return whole

@@ -1,4 +1,4 @@
-"""Results that were kept, to go on from: of their runs there are measures and curves, no folders any more.
+"""Results that were kept, to add to: measures and curves of their runs; the run folders are gone.
 
 `summary.json` and `curves.csv.gz` of a reproduction hold what its table, its claims and most of its pictures
 need, so seeds, methods and runs that had failed can be added to it, on another machine too.
@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from fedmux.comparison.design import Design, label_of
+from fedmux.comparison.design import Design
 from fedmux.errors import FedmuxError
 from fedmux.reproduce.files import COLUMNS, DIVERGED
 from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
+from fedmux.runs.compared import label_of
 from fedmux.runs.history import FINISHED
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
 
 # Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
 DAMAGE = (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error, gzip.BadGzipFile)
 
-Cell = tuple[str, str, int]  # variant or nothing, label, seed
+RunKey = tuple[str, str, int]  # variant or nothing, label, seed
 
 
 class _Row(BaseModel):
@@ -39,7 +40,7 @@ class _Row(BaseModel):
     final_accuracy: float | None  # None: it never joined
 
     @property
-    def cell(self) -> Cell:
+    def key(self) -> RunKey:
         return self.variant, self.method, self.seed
 
 
@@ -74,8 +75,8 @@ class _Summary(BaseModel):
 class Kept:
     folder: Path
     summary: dict[str, Any]
-    runs: dict[Cell, KeptRun]
-    others: dict[Cell, KeptRun] = field(default_factory=dict)  # of the preset whose runs it shows too
+    runs: dict[RunKey, KeptRun]
+    others: dict[RunKey, KeptRun] = field(default_factory=dict)  # of the preset whose runs it shows too
 
     @classmethod
     def read(cls, folder: Path, preset: Preset) -> "Kept":
@@ -88,7 +89,7 @@ class Kept:
         if any(summary[key] != kept.summary[key] for key in ("overrides", "quick")):
             return kept
         asked = {label_of(method) for method in preset.table()["compare"]["methods"]}
-        others = {cell: replace(run, preset=preset.runs) for cell, run in runs.items() if cell[1] in asked}
+        others = {key: replace(run, preset=preset.runs) for key, run in runs.items() if key[1] in asked}
         return replace(kept, others=others)
 
     @property
@@ -141,12 +142,12 @@ class Kept:
 def accuracies(folder: Path) -> set[tuple[Any, ...]]:
     """What runs ended with: two folders that say the same of a run have the same run."""
     rows = _Summary.model_validate_json((folder / "summary.json").read_bytes()).rows
-    return {(*row.cell, row.task, row.final_accuracy) for row in rows}
+    return {(*row.key, row.task, row.final_accuracy) for row in rows}
 
 
 def _read(
     folder: Path, preset: Preset, source: Path | None = None
-) -> tuple[dict[str, Any], dict[Cell, KeptRun]]:
+) -> tuple[dict[str, Any], dict[RunKey, KeptRun]]:
     """The summary of a folder, and its runs, whose curves may lie in another one, that has them too."""
     try:
         table = json.loads((folder / "summary.json").read_text("utf-8"))
@@ -180,25 +181,25 @@ def _read(
         ) from None
 
 
-def _runs(folder: Path, summary: _Summary, curves: Path) -> dict[Cell, KeptRun]:
-    final: dict[Cell, dict[str, float | None]] = {}
+def _runs(folder: Path, summary: _Summary, curves: Path) -> dict[RunKey, KeptRun]:
+    final: dict[RunKey, dict[str, float | None]] = {}
     for row in summary.rows:
-        final.setdefault(row.cell, {})[row.task] = row.final_accuracy
-    rounds: dict[Cell, dict[int, Round]] = {cell: {} for cell in final}
+        final.setdefault(row.key, {})[row.task] = row.final_accuracy
+    rounds: dict[RunKey, dict[int, Round]] = {key: {} for key in final}
     for line in csv.DictReader(gzip.decompress(curves.read_bytes()).decode().splitlines()):
-        if (cell := (line["variant"], line["method"], int(line["seed"]))) in final:
+        if (key := (line["variant"], line["method"], int(line["seed"]))) in final:
             number = int(line["round"])
-            entry = rounds[cell].setdefault(number, Round(number))
+            entry = rounds[key].setdefault(number, Round(number))
             entry.tasks[line["task"]] = TaskRound.read(dict(_numbers(line)))
-    if lacking := next((cell for cell in final if not rounds[cell]), None):
+    if lacking := next((key for key in final if not rounds[key]), None):
         raise FedmuxError(f"{curves}: lacks {row_name(lacking[1], lacking[0])}, seed {lacking[2]}")
-    return {cell: _run(folder, summary, cell, final[cell], rounds[cell]) for cell in final}
+    return {key: _run(folder, summary, key, final[key], rounds[key]) for key in final}
 
 
 def _run(
-    folder: Path, summary: _Summary, cell: Cell, final: dict[str, float | None], rounds: dict[int, Round]
+    folder: Path, summary: _Summary, key: RunKey, final: dict[str, float | None], rounds: dict[int, Round]
 ) -> KeptRun:
-    variant, label, seed = cell
+    variant, label, seed = key
     known = {task: accuracy for task, accuracy in final.items() if accuracy is not None}
     told = {task: {"accuracy": accuracy} for task, accuracy in known.items()}
     table = summary.table[row_name(label, variant)]
@@ -211,7 +212,7 @@ def _run(
         state=FINISHED,
         metrics=[replace(entry, accuracy=_over_tasks(entry)) for entry in rounds.values()],
         summary={"accuracy": asdict(OverTasks.of(np.array(list(known.values())))), "tasks": told},
-        measures={key: measured.seeds.get(seed) for key, measured in table.items()},
+        measures={measure: found.seeds.get(seed) for measure, found in table.items()},
     )
 
 

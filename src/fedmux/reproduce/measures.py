@@ -9,7 +9,8 @@ import numpy as np
 
 from fedmux.errors import FedmuxError
 from fedmux.runs.history import History, number
-from fedmux.runs.rounds import FINAL_ROUNDS, Round
+from fedmux.runs.rounds import Round
+from fedmux.runs.statistics import FINAL_ROUNDS
 
 Read = Callable[[History, History | None, str], float | None]  # run, its baseline's of that seed, argument
 

@@ -6,17 +6,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from fedmux.comparison.design import Cell, Design
-from fedmux.comparison.folder import Comparison, paired_difference
+from fedmux.comparison.design import Design
+from fedmux.comparison.folder import Comparison
 from fedmux.reproduce.measures import parse
 from fedmux.reproduce.preset import Claim, Figure, Preset
+from fedmux.runs.compared import Cell
 from fedmux.runs.history import History
+from fedmux.runs.statistics import deviation, mean, paired_difference
 
 HOLDS, FAILS, OPEN, UNKNOWN = "holds", "does not hold", "not clear", "not known"
-
-
 ANEW = ("relative", "relative-minimum")  # set against another run, which may be a new one
 
 
@@ -44,7 +42,7 @@ class Part:
     @cached_property
     def cells(self) -> list[Cell]:
         """Those that the folder is to hold, and those that are kept."""
-        return self.design.cells()
+        return self.design.cells
 
     def row(self, label: str) -> str:
         return row_name(label, self.variant)
@@ -78,13 +76,12 @@ class Value:
 
     @property
     def mean(self) -> float | None:
-        return float(np.mean(list(self.by_seed.values()))) if self.by_seed else None
+        return mean(self.by_seed.values())
 
     @property
     def deviation(self) -> float | None:
         """Over seeds."""
-        values = list(self.by_seed.values())
-        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return deviation(self.by_seed.values())
 
     def table(self) -> dict[str, Any]:
         told: dict[str, Any] = {"mean": self.mean, "std": self.deviation, "seeds": self.by_seed}
@@ -125,12 +122,15 @@ class Outcome:
     def has_figures(self, measure: str) -> bool:
         return any(row[measure].paper is not None for row in self.rows.values())
 
+    def table(self) -> dict[str, Any]:
+        return {name: {key: value.table() for key, value in row.items()} for name, row in self.rows.items()}
+
 
 def outcome(preset: Preset, parts: Sequence[Part]) -> Outcome:
     """From the runs that are finished."""
     rows: dict[str, dict[str, Value]] = {}
     for part in parts:
-        runs, references = part.runs, part.design.references(part.cells)
+        runs, references = part.runs, part.design.references()
         asked = Counter(cell.label for cell in part.cells)
         for label, group in runs.items():
             base, row = runs[references[label]], part.row(label)
@@ -162,7 +162,7 @@ def _read(key: str, run: History, base: History | None) -> float | None:
 def _judge(claim: Claim, other: str, rows: dict[str, dict[str, Value]]) -> Verdict:
     """By the paired differences over seeds: clear if their confidence interval lies on one side."""
     mine, theirs = (rows[row][claim.measure].by_seed if row in rows else {} for row in (claim.of, other))
-    difference, half = paired_difference([mine[seed] - theirs[seed] for seed in mine if seed in theirs])
+    difference, half = paired_difference(mine, theirs)
     if difference is None:
         return Verdict(claim, other, None, None, UNKNOWN)
     if half is None:

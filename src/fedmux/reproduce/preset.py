@@ -106,6 +106,10 @@ class Preset(Settings):
         return self
 
     @property
+    def heading(self) -> str:
+        return f"{self.name}: {self.title} ({self.paper})"
+
+    @property
     def read(self) -> list[str]:
         """Every measure that is read off its runs."""
         return [*self.measures, *self.costs]
@@ -131,6 +135,16 @@ class Preset(Settings):
 
     def described(self) -> Experiment:
         return validated(Experiment, self.table(), f"preset {self.name}")
+
+    def overview(self) -> dict[str, Any]:
+        """As a list of presets shows it."""
+        row: dict[str, Any] = {"name": self.name, "what": self.title, "paper": self.paper}
+        row |= {"seeds": self.seeds, "runs": 0, "rounds": 0, "data": "-"}
+        if self.auction is None:
+            experiment = self.described()
+            row |= {"runs": self.cells, "rounds": experiment.rounds}
+            row["data"] = ", ".join(dict.fromkeys(task.data for task in experiment.tasks))
+        return row
 
 
 def names() -> list[str]:

@@ -1,4 +1,4 @@
-"""The smaller experiment of `--quick`: it shows that everything works, its figures mean nothing."""
+"""`--quick`: a preset's experiment at reduced size, to check that it works; its figures mean nothing."""
 
 import copy
 from typing import Any
@@ -26,7 +26,7 @@ def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     table, absent = copy.deepcopy(table), missing(table)
     rounds = table["rounds"]
     table["rounds"] = min(rounds, ROUNDS)
-    told = [
+    changes = [
         f"{table['rounds']} rounds for {rounds}",
         f"{EPOCHS} local epochs",
         f"at most {POINTS} points a client, which clients may share",
@@ -37,16 +37,16 @@ def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         task["local_epochs"] = EPOCHS
         if task["data"] in absent:
             task["data"] = STAND_INS.get(task["data"], "digits")
-            told.append(f"{task['data']} for {was[1]}")
+            changes.append(f"{task['data']} for {was[1]}")
             if task["model"] == "char-lstm":
                 task |= {"model": "cnn-small", "learning_rate": 0.05}
                 task["partition"] = {"kind": "label-share", "share": 0.3, "sizes": [9, 15]}
         task |= SMALL.get(task["model"], {})
-        told.append(f"{task['model']} for {was[0]}" if task["model"] != was[0] else "")
-        told.append("a small LSTM" if task["model"] == "char-lstm" else "")
+        changes.append(f"{task['model']} for {was[0]}" if task["model"] != was[0] else "")
+        changes.append("a small LSTM" if task["model"] == "char-lstm" else "")
         task["partition"] = _capped(task["partition"])
     if "event" in table or "arrivals" in table:
-        told.append("who comes when, in the same proportion")
+        changes.append("who comes when, in the same proportion")
     for event in table.get("event", []):
         event["round"] = max(2, event["round"] * table["rounds"] // rounds)
     if "arrivals" in table:
@@ -55,7 +55,7 @@ def smaller(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             "mean_wait": table["arrivals"]["mean_wait"] * table["rounds"] / rounds,
         }
     table["evaluation"] = {**table.get("evaluation", {}), "samples": SAMPLES}
-    return table, [line for line in dict.fromkeys(told) if line]
+    return table, [line for line in dict.fromkeys(changes) if line]
 
 
 def _capped(partition: dict[str, Any]) -> dict[str, Any]:

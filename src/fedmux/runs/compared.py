@@ -1,8 +1,8 @@
-"""The runs of a comparison by name, as its folder says; it validates nothing and needs no torch."""
+"""The cells of a comparison: which run has which method and seed. Reading them validates no experiment."""
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,10 @@ from fedmux.errors import FedmuxError
 from fedmux.runs.layout import COMPARISON, RUNS
 from fedmux.toml import read_toml
 
-Method = str | dict[str, Any]  # a name, or a table with options and perhaps a label
-
 
 @dataclass(frozen=True)
-class CellName:
-    """A run of a comparison."""
+class Cell:
+    """One run of a comparison."""
 
     method: str  # its label
     label: str  # the method and what is varied, without the seed
@@ -24,7 +22,6 @@ class CellName:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
         return cell_name(self.label, self.seed)
 
 
@@ -36,28 +33,13 @@ def run_folder(folder: Path, name: str) -> Path:
     return folder / RUNS / name
 
 
-def cells(folder: Path) -> list[CellName]:
-    """All runs that a comparison is to have, in its order; FedmuxError if its plan cannot be read."""
-    plan = read_toml(folder / COMPARISON)
-    try:
-        return list(_cells(plan["methods"], plan["vary"], plan["seeds"]))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise FedmuxError(f"{folder / COMPARISON}: is damaged ({type(error).__name__}: {error})") from None
-
-
-def _cells(methods: list[Method], vary: list[str], seeds: list[int]) -> Iterator[CellName]:
-    axes = [[f" {key}={value}" for value in values] for key, values in map(parse_axis, vary)]
-    for method, point, seed in itertools.product(methods, itertools.product(*axes), seeds):
-        yield CellName(label_of(method), label_of(method) + "".join(point), seed)
-
-
 def cell_name(label: str, seed: int) -> str:
-    """A name for files."""
+    """Names the run folder."""
     return re.sub(r"[^A-Za-z0-9._=,-]", "_", f"{label}-seed-{seed}")
 
 
-def label_of(method: Method) -> str:
-    return method if isinstance(method, str) else str(method.get("label", method.get("name", "?")))
+def label_of(method: str | dict[str, Any]) -> str:
+    return method if isinstance(method, str) else method.get("label", method.get("name", "?"))
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:
@@ -67,3 +49,40 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
         raise FedmuxError(f'--vary "{text}" should be key=a,b,c, such as population.rate=0.1,0.2')
     parts = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|[^,])+", values)
     return key.strip(), [part.strip() for part in parts]
+
+
+def points(vary: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Every combination of the varied keys' values, as (key, value) pairs."""
+    axes = [[(key, value) for value in values] for key, values in map(parse_axis, vary)]
+    return [list(point) for point in itertools.product(*axes)]
+
+
+def combined(
+    methods: Sequence[str | dict[str, Any]], vary: Sequence[str], seeds: Sequence[int]
+) -> list[Cell]:
+    """Every combination of methods, varied values and seeds, in the order of a comparison's table."""
+    return [
+        Cell(label_of(method), label_of(method) + "".join(f" {key}={value}" for key, value in point), seed)
+        for method, point, seed in itertools.product(methods, points(vary), seeds)
+    ]
+
+
+def cells(folder: Path) -> list[Cell]:
+    """As comparison.toml lists them; those of an older version follow from its methods, keys and seeds."""
+    return cells_of(read_toml(folder / COMPARISON), folder)
+
+
+def cells_of(plan: dict[str, Any], folder: Path) -> list[Cell]:
+    """From the contents of a comparison.toml."""
+    try:
+        if "cells" in plan:
+            return [Cell(cell["method"], cell["label"], cell["seed"]) for cell in plan["cells"]]
+        return combined(plan["methods"], plan["vary"], plan["seeds"])
+    except KeyError as error:
+        raise damaged(folder, error) from None
+
+
+def damaged(folder: Path, lacking: KeyError) -> FedmuxError:
+    return FedmuxError(
+        f"{folder}: its comparison.toml is damaged, it lacks {lacking}; choose another folder with -o"
+    )

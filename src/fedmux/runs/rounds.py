@@ -171,7 +171,6 @@ class Round(Mapping[str, Any]):
 TASK_FIGURES = tuple(entry.name for entry in fields(TaskRound))
 ROUND_FIGURES = tuple(entry.name for entry in fields(Round))
 NOTHING: tuple[Any, ...] = (None, {}, [])  # what a line leaves out
-FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
 
 
 def figure(value: Any) -> float | None:

@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.runs.layout import CLIENTS
+from fedmux.runs.places import folder_for
 from fedmux.runs.reading import Run
 from fedmux.runs.writing import RunFolder
 from fedmux.training.assembly import assemble
@@ -47,7 +47,7 @@ def run(
             follow(experiment, team)
             raise SystemExit
         setting = assemble(experiment)
-        output = Path(folder or experiment.output.folder or default_folder(experiment.name))
+        output = folder_for(experiment.name, folder, experiment.output.folder)
         record = RunFolder.create(output, experiment.table())
         return _train(experiment, setting, record, observers, notice, team)
 
@@ -145,13 +145,6 @@ def follow(experiment: Experiment, team: Team) -> None:
             training.loop(interrupted)
         finally:
             shutil.rmtree(training.scratch, ignore_errors=True)
-
-
-def default_folder(name: str) -> Path:
-    """runs/<name>-<time>, with a number behind it where that exists."""
-    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    candidates = (base.with_name(base.name + f"-{number}" * (number > 1)) for number in range(1, 1000))
-    return next(path for path in candidates if not path.exists())
 
 
 def _train(

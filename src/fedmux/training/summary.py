@@ -12,7 +12,8 @@ from fedmux.methods import options
 from fedmux.population import Ints
 from fedmux.runs.layout import RELEASES
 from fedmux.runs.reading import Run
-from fedmux.runs.rounds import FINAL_ROUNDS, OverTasks, Round, TaskRound
+from fedmux.runs.rounds import OverTasks, Round, TaskRound
+from fedmux.runs.statistics import FINAL_ROUNDS, final_accuracy
 from fedmux.tasks.task import Task
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
@@ -39,7 +40,11 @@ def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) ->
     names, last = [task.name for task in experiment.tasks], rounds[-1]
     evaluated = [entry for entry in rounds if entry.accuracy is not None]
     curves = {name: _curve(evaluated, name) for name in names}
-    accuracy = {name: _final(curve, last.round) for name, curve in curves.items() if curve}
+    accuracy = {
+        name: final_accuracy([(number, score) for number, score, _ in curve], last.round)
+        for name, curve in curves.items()
+        if curve
+    }
     work = [entry.tasks[name] for entry in rounds if entry.round for name in names]
     means = [(entry.round, entry.accuracy.mean) for entry in evaluated if entry.accuracy is not None]
     return {
@@ -77,12 +82,6 @@ def _curve(evaluated: Sequence[Round], task: str) -> list[tuple[int, float, floa
         for number, values in seen
         if values.accuracy is not None and values.loss is not None
     ]
-
-
-def _final(curve: list[tuple[int, float, float]], rounds: int) -> float:
-    """Mean over the last rounds of the run, or the last value of a task that ended before."""
-    last = [score for number, score, _ in curve if number > max(0, rounds - FINAL_ROUNDS)]
-    return float(np.mean(last or [curve[-1][1]]))
 
 
 def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:

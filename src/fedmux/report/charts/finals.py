@@ -8,8 +8,8 @@ import numpy as np
 from fedmux.report.charts import style, thin
 from fedmux.report.charts.curves import by_label
 from fedmux.report.charts.style import Chart, Rows, short
+from fedmux.runs import statistics
 from fedmux.runs.history import History, number
-from fedmux.runs.rounds import FINAL_ROUNDS
 
 UPPER_BOUND = "full"
 WIDTH = 460
@@ -21,8 +21,7 @@ def final_accuracy(history: History) -> float | None:
     if told is not None:
         return told
     scored = [(entry.round, entry.accuracy.mean) for entry in history.metrics if entry.accuracy]
-    last = [score for round, score in scored if round > max(0, history.last_round - FINAL_ROUNDS)]
-    return float(np.mean(last)) if last else scored[-1][1] if scored else None
+    return statistics.final_accuracy(scored, history.last_round)
 
 
 def final_rows(groups: dict[str, list[History]]) -> tuple[Rows, bool]:

@@ -1,6 +1,7 @@
 """How a comparison divides a machine among its runs."""
 
 import itertools
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +9,22 @@ import pytest
 import torch
 
 from commands import small_experiment
-from fedmux.comparison import folder as comparison
+from fedmux.comparison import scheduling
 from fedmux.comparison.design import Design
-from fedmux.comparison.folder import Comparison
 from fedmux.experiment.overrides import read_experiment
 
 
 def shared_out(
     folder: Path, cores: int, runs: int, monkeypatch: Any, parallel: int = 0, **design: Any
 ) -> Any:
-    monkeypatch.setattr(comparison, "cores", lambda: cores)
+    monkeypatch.setattr(scheduling, "cores", lambda: cores)
     file = folder / "small.toml"
     file.write_text(small_experiment(rounds=2, checkpoint_every=1))
     table = read_experiment(file, design.pop("overrides", []))
     made = Design.make(table, str(file), seeds=range(runs), **design)
-    number, options = Comparison(folder, made)._share_out(parallel, runs)
+    number, options = scheduling.Schedule(made.create(Path(tempfile.mkdtemp(dir=folder))))._share_out(
+        parallel, runs
+    )
     return number, list(itertools.islice(options, 3))
 
 
@@ -51,5 +53,5 @@ def test_each_gpu_takes_several_runs(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     number, options = shared_out(tmp_path, 8, 20, monkeypatch)
-    assert number == 2 * comparison.RUNS_A_GPU
+    assert number == 2 * scheduling.RUNS_A_GPU
     assert options == [["--device", "cuda:0"], ["--device", "cuda:1"], ["--device", "cuda:0"]]
