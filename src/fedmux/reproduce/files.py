@@ -17,6 +17,7 @@ from fedmux.reproduce.tables import markdown
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.environment import environment
 from fedmux.runs.history import History, number
+from fedmux.runs.layout import SUMMARY
 from fedmux.runs.reading import read_environment
 
 COLUMNS = ("accuracy", "loss", "jobs", "uploads", "gradient_steps", "forward_passes", "step_size")
@@ -154,5 +155,5 @@ def write(
     if parts:  # first: lines of runs that the summary does not know do no harm
         write_atomically(folder / "curves.csv.gz", curves(parts))
     write_atomically(folder / "table.md", markdown(outcome).encode())
-    write_atomically(folder / "summary.json", json.dumps(whole, indent=1).encode())
+    write_atomically(folder / SUMMARY, json.dumps(whole, indent=1).encode())
     return whole

@@ -24,6 +24,7 @@ from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
 from fedmux.runs.compared import label_of
 from fedmux.runs.history import FINISHED
+from fedmux.runs.layout import SUMMARY
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
 
 # Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
@@ -83,7 +84,7 @@ class Kept:
         """What a reproduction left in a folder, and beside it the one from whose runs it is drawn."""
         source = folder.resolve().parent / preset.source.name
         kept = cls(folder, *_read(folder, preset, source))
-        if not preset.runs or not (source / "summary.json").exists():
+        if not preset.runs or not (source / SUMMARY).exists():
             return kept
         summary, runs = _read(source, preset.source)
         if any(summary[key] != kept.summary[key] for key in ("overrides", "quick")):
@@ -141,7 +142,7 @@ class Kept:
 
 def accuracies(folder: Path) -> set[tuple[Any, ...]]:
     """What runs ended with: two folders that say the same of a run have the same run."""
-    rows = _Summary.model_validate_json((folder / "summary.json").read_bytes()).rows
+    rows = _Summary.model_validate_json((folder / SUMMARY).read_bytes()).rows
     return {(*row.key, row.task, row.final_accuracy) for row in rows}
 
 
@@ -150,7 +151,7 @@ def _read(
 ) -> tuple[dict[str, Any], dict[RunKey, KeptRun]]:
     """The summary of a folder, and its runs, whose curves may lie in another one, that has them too."""
     try:
-        table = json.loads((folder / "summary.json").read_text("utf-8"))
+        table = json.loads((folder / SUMMARY).read_text("utf-8"))
         summary = _Summary.model_validate(table)
         if summary.preset != preset.name:
             raise FedmuxError(f"{folder}: holds results of {summary.preset}, not of {preset.name}")
@@ -161,7 +162,7 @@ def _read(
                 unknown = row_name(row.method, row.variant)
                 raise FedmuxError(f'{folder}: has "{unknown}", which {preset.name} does not compare')
         curves = folder / "curves.csv.gz"
-        if source and not curves.exists() and (source / "summary.json").exists():
+        if source and not curves.exists() and (source / SUMMARY).exists():
             if not accuracies(folder) <= accuracies(source):
                 raise FedmuxError(f"{folder}: lacks curves.csv.gz, and {source} has other runs")
             curves = source / "curves.csv.gz"

@@ -29,6 +29,7 @@ from fedmux.reproduce.preset import Preset, Variant
 from fedmux.reproduce.quick import missing
 from fedmux.reproduce.results import Results
 from fedmux.runs.compared import Cell, label_of
+from fedmux.runs.layout import SUMMARY
 
 Watch = Callable[[Schedule, str | None], AbstractContextManager[Progress]]  # of the runs of a variant
 
@@ -135,7 +136,7 @@ def _with(kept: Kept, choice: Choice, preset: Preset) -> Choice:
 def _check_nothing_is_lost(folder: Path, parts: Sequence[Part]) -> None:
     """Refuses to overwrite results whose runs are gone."""
     try:
-        rows = json.loads((folder / "summary.json").read_text("utf-8"))["rows"]
+        rows = json.loads((folder / SUMMARY).read_text("utf-8"))["rows"]
         cells = dict.fromkeys((row.get("variant"), row["method"], row["seed"]) for row in rows)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return  # no results, or none that can be read
