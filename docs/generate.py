@@ -165,7 +165,7 @@ def page() -> str:
         required = {key: BIDS[key] for key, field in law.model_fields.items() if field.is_required()}
         example = f'mechanism = "budget-fair"\nbudget = 30\nbids = {toml({"kind": name, **required})}'
         parts += section(f"### `{name}` bids", law, f"[recruitment]\n{example}")
-    add("compare", schema.Comparison, COMPARE)
+    add("compare", schema.CompareSettings, COMPARE)
     parts += ["## Methods", *(part for item in registry().items() for part in method(*item))]
     return "\n\n".join(parts) + "\n"
 
