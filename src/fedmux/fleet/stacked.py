@@ -129,7 +129,7 @@ class Stacked:
         if tried <= 1:
             if not self.waits:
                 raise FedmuxError(
-                    f'task "{self.task.name}": the GPU has too little memory free to train a client '
+                    f'task "{self.task.name}": the GPU has too little free memory to train a client '
                     f'({reason}); free some, or choose execution.device = "cpu"'
                 )
             time.sleep(self.waits.pop(0))
