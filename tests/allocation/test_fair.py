@@ -174,7 +174,7 @@ def test_the_least_sum_of_squares_varies_less_over_tasks_than_the_least_sum(fami
         a, k = rng.uniform(0.3, 2.0, tasks), rng.uniform(1.1, 4.0, tasks)
         left, right = (_errors_at_least_power(FAMILIES[family], a, k, power) for power in (2, 1))
         assert (right**2).sum() >= (left**2).sum() - 1e-9 and left.sum() >= right.sum() - 1e-9
-        variances = [across_tasks(errors)["variance"] for errors in (left, right)]
+        variances = [across_tasks(errors).variance for errors in (left, right)]
         assert variances[0] <= variances[1] + 1e-7
         smaller += variances[0] < variances[1] - 1e-4
     assert smaller >= 2  # and not by rounding only
