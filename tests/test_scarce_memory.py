@@ -69,7 +69,7 @@ def test_a_single_row_waits_for_others_and_then_tells_in_one_line(waits):
     assert waits == list(memory.WAITS)
     waits.clear()
     scarce = Scarce(0)
-    with pytest.raises(FedmuxError, match="too little memory"):
+    with pytest.raises(FedmuxError, match="too little free memory"):
         patiently(lambda: scarce.ask(1), scarce.release)
     assert waits == [0.0, *memory.WAITS] and scarce.released == 5
     assert patiently(lambda: 7) == 7

@@ -58,7 +58,7 @@ AUCTIONED = "user,a,b\nann,0.1,0.5\nbob,0.2,\ncy,0.9,0.3\ndi,0.4,0.2\n"
         ("a,b\n0.1,0.2\n0.1,cheap\n", ["--budget", 1], ["line 3, b", '"cheap" is not a number']),
         ("a,b\n0.1\n", ["--budget", 1], ["line 2 has 1 columns, the header 2"]),
         ("", ["--budget", 1], ["header", "row for each user"]),
-        ("a,b\n", ["--budget", 1], ["line for each user"]),
+        ("a,b\n", ["--budget", 1], ["row for each user"]),
         ("0.1,0.2\n0.3,0.4\n", ["--budget", 1], ["must name the tasks"]),
         ("a,a\n0.3,0.4\n", ["--budget", 1], ["name each task once"]),
         ("user\nann\n", ["--budget", 1], ["name each task once"]),

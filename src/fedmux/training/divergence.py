@@ -13,7 +13,7 @@ Inverse-probability weights occasionally throw a sound model off: in the runs of
 580 times their start and recover, and never stay above 50 times for more than three consecutive rounds
 (`python benchmarks/loss_spikes.py`).
 
-Of the test points, nothing here uses a task's results, only whether they are finite.
+Nothing here uses how good a task's results on the test points are, only whether they are finite.
 """
 
 from collections.abc import Mapping
