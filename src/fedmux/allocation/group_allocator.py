@@ -124,17 +124,17 @@ class GroupAllocator(Allocator):
 
     def notes(self) -> dict[str, Any]:
         """The step of the cycle; after a C-step also the groups."""
-        told: dict[str, Any] = {"step": self.step, "steps": len(self.models)}
+        notes: dict[str, Any] = {"step": self.step, "steps": len(self.models)}
         if self._clustered:
-            told |= {
+            notes |= {
                 "groups": self.label.tolist(),
                 "centroids": [[None if np.isnan(v) else v for v in row] for row in self.centroids.tolist()],
                 "silhouette": self.silhouette,
                 "slots": self.models.tolist(),
             }
             if self._plane:
-                told["plane"] = self._plane
-        return told
+                notes["plane"] = self._plane
+        return notes
 
     def state(self) -> dict[str, np.ndarray]:
         arrays: dict[str, Floats | Ints] = {

@@ -56,8 +56,8 @@ class _Problem:
         message = re.sub(r"a valid dictionary( or .*)?$", "a table", message)
         message = re.sub(r", unable to parse .*$", "", message)
         value = item["input"]
-        told = "got" in message or (isinstance(value, str) and value in message)
-        got = f", got {value!r}" if isinstance(value, str | int | float) and not told else ""
+        shown = "got" in message or (isinstance(value, str) and value in message)
+        got = f", got {value!r}" if isinstance(value, str | int | float) and not shown else ""
         return cls(item["type"], path, message + got)
 
     def line(self, table: Any) -> str:

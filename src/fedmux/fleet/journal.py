@@ -27,8 +27,8 @@ class Journal:
 
     def take_notices(self) -> list[str]:
         """All notices; clears them."""
-        told, self.notices[:] = self.notices[:], []
-        return told
+        taken, self.notices[:] = self.notices[:], []
+        return taken
 
     def take_failures(self) -> list[Failure]:
         """All failures; clears them."""

@@ -76,7 +76,7 @@ class Scorer:
 
         Clients already scored with these weights are not scored again.
         """
-        told: list[tuple[int, Ints, Tensor]] = []
+        found: list[tuple[int, Ints, Tensor]] = []
         fresh = [s for s, model in enumerate(models) if not self._knows(s, model, asked[:, s])]
         for s in fresh:
             clients = np.flatnonzero(asked[:, s] & self.owned[:, s])
@@ -84,11 +84,11 @@ class Scorer:
             def look(rows: slice, s: int = s, clients: Ints = clients) -> None:
                 x, y, offsets = self.tasks[s].points_of(clients[rows])
                 values = self._forward(self.tasks[s], models[s], x, y)
-                told.append((s, clients[rows], client_means(values, offsets)))
+                found.append((s, clients[rows], client_means(values, offsets)))
 
             in_parts(len(clients), look, self.release)
         values = np.zeros((2, *asked.shape))
-        for s, clients, means in told:  # the first of these waits for the device
+        for s, clients, means in found:  # the first of these waits for the device
             values[:, clients, s] = means.cpu().numpy()
         if fresh:
             self.team.sum(values)

@@ -121,11 +121,11 @@ class SimulatedFleet:
                     found.append((s, who[rows], compared(updates[rows], last, "projection" in needs)))
 
                 in_parts(len(places), compare, self.release)
-        told = np.zeros((2, *asked.shape))
+        reports = np.zeros((2, *asked.shape))
         for s, clients, values in found:  # the first of these waits for the device
-            told[:, clients, s] = values.cpu().numpy()
-        self.team.sum(told)
-        norms, betas = np.where(asked, told, np.nan)
+            reports[:, clients, s] = values.cpu().numpy()
+        self.team.sum(reports)
+        norms, betas = np.where(asked, reports, np.nan)
         return self._sound(asked, losses, norms, betas if "projection" in needs else None)
 
     def _sound(

@@ -113,13 +113,13 @@ class Stacked:
         except FedmuxError:
             raise
         except Exception as error:  # a user's module or loss can raise anything
-            told = first_line(error)
+            reason = first_line(error)
             if not is_shortage(error):  # others use the device too
                 raise FedmuxError(
                     f'task "{self.task.name}": local training of clients {clients[: self.room].tolist()} '
-                    f"failed: {told}"
+                    f"failed: {reason}"
                 ) from error
-        self._shrink(told)  # outside the handler, which would keep allocations alive
+        self._shrink(reason)  # outside the handler, which would keep allocations alive
         return None
 
     def _shrink(self, reason: str) -> None:

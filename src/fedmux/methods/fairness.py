@@ -48,10 +48,10 @@ class FedFair(Sampled):
     def fitted(self, metrics: Mapping[str, str]) -> tuple[Method, str]:
         other = next((task for task, metric in metrics.items() if metric != "accuracy"), None)
         if self.measure == "auto" and other is not None:
-            said = (
+            notice = (
                 f'method "{self.name}": fairness is by loss, since task "{other}" is not scored by accuracy'
             )
-            return self.model_copy(update={"measure": "loss"}), said
+            return self.model_copy(update={"measure": "loss"}), notice
         demand_accuracies(self.name, self.measure, metrics)
         return self, ""
 

@@ -107,8 +107,8 @@ def _call(what: str, factory: Callable[..., object], arguments: dict[str, object
     except FedmuxError as error:
         raise FedmuxError(f"{what}: {error}") from error
     except Exception as error:
-        told = ", ".join(f"{key} = {value!r}" for key, value in arguments.items()) or "no arguments"
-        raise FedmuxError(f"{what} cannot be built with {told}: {first_line(error)}") from error
+        given = ", ".join(f"{key} = {value!r}" for key, value in arguments.items()) or "no arguments"
+        raise FedmuxError(f"{what} cannot be built with {given}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise FedmuxError(f"{what} must return a torch.nn.Module, got {type(module).__name__}")
     return module

@@ -123,9 +123,9 @@ def _resume_together(
     """Under torchrun: only the first machine needs the folder; it sends the others the experiment."""
     with joined(None, follow) as team:
         if team.rank:
-            _, told = team.share({}, {})
-            if told:  # empty if there is nothing to do
-                follow(experiment or validated(Experiment, told, "the first process's run"), team)
+            _, table = team.share({}, {})
+            if table:  # empty if there is nothing to do
+                follow(experiment or validated(Experiment, table, "the first process's run"), team)
             raise SystemExit
         known = None
         try:
