@@ -30,8 +30,8 @@ SHORTHAND |= dict.fromkeys(("method", "partition"), "text or table")  # more tha
 INTRODUCTION = """<!-- Written by docs/generate.py from the schema: change that, then run `make docs`. -->
 # The experiment file
 
-A TOML file describes one experiment. Unknown keys, wrong types and impossible values are refused before any
-work starts, with the key and the remedy. `fedmux init` writes this file to start from:
+A TOML file describes one experiment. Unknown keys, wrong types and impossible values are rejected before any
+work starts, with a message that names the key and the fix. `fedmux init` writes this file to start from:
 ```toml
 {starter}```
 `fedmux run FILE --set KEY=VALUE` changes a key for one run: `population.clients=50`, `task.batch_size=16` for
@@ -42,8 +42,8 @@ MODELS = """Models and their `model_options`. A `module:Class` of your own is ca
 where it has parameters of these names, with `input_shape` (without the batch) and `outputs`."""
 SIZES = """One of `"equal"` (the whole pool, evenly), a number of points for every client, a range
 `[low, high]` from which each client draws, or a table with two levels:"""
-COMPARE = """What `fedmux compare` runs when the command line does not say. A table in `methods` holds a name,
-options and, if wanted, a `label`. Options of the file's own `method` hold where `methods` names it again."""
+COMPARE = """What `fedmux compare` runs unless the command line says otherwise. A table in `methods` has a
+name, options and optionally a `label`. If `methods` names the file's own `method`, its options apply too."""
 
 EXAMPLES = {
     "population": "clients = 120\njobs = 12\nprocessors = {all = 0.25, half = 0.5, one = 0.25}\n"
@@ -165,7 +165,7 @@ def page() -> str:
         required = {key: BIDS[key] for key, field in law.model_fields.items() if field.is_required()}
         example = f'mechanism = "budget-fair"\nbudget = 30\nbids = {toml({"kind": name, **required})}'
         parts += section(f"### `{name}` bids", law, f"[recruitment]\n{example}")
-    add("compare", schema.Comparison, COMPARE)
+    add("compare", schema.CompareSettings, COMPARE)
     parts += ["## Methods", *(part for item in registry().items() for part in method(*item))]
     return "\n\n".join(parts) + "\n"
 

@@ -315,7 +315,7 @@ def test_a_task_whose_last_client_leaves_pauses_and_goes_on(tmp_path, capsys):
     small["event"] = [{"round": 3, "leave": [0, 1, 2]}, {"round": 5, "join": 3}]
     run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
     told = capsys.readouterr().out
-    assert 'round 3: task "a" pauses' in told and 'round 5: task "a" goes on' in told
+    assert 'round 3: task "a" pauses' in told and 'round 5: task "a" continues' in told
     assert told.count("pauses") == 2
     jobs = {entry["round"]: sum(t["jobs"] for t in entry["tasks"].values()) for entry in run.metrics[1:]}
     assert jobs[3] == jobs[4] == 0 and sum(jobs.values()) > 0

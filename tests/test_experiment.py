@@ -70,7 +70,7 @@ def test_arrays_of_ones_own_are_trained_on(tmp_path):
     )
     run = fedmux.run(experiment, tmp_path / "run")
     assert run.summary["tasks"]["sign"]["last_accuracy"] > 0.85
-    with pytest.raises(fedmux.FedmuxError, match="given as arrays in Python; resume there"):
+    with pytest.raises(fedmux.FedmuxError, match="passed as arrays; resume in Python"):
         (tmp_path / "run" / "summary.json").unlink()
         fedmux.resume(tmp_path / "run")
     assert fedmux.resume(tmp_path / "run", experiment=experiment).finished

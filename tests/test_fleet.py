@@ -481,7 +481,7 @@ def test_too_little_memory_makes_smaller_chunks_and_at_last_one_line(monkeypatch
         assert distance(update, reference_update(task, 0, 0, model, client, 0)[0]) < 1e-3
     most = 0
     with pytest.raises(
-        FedmuxError, match=r'task "test": the GPU has too little memory free to train a client'
+        FedmuxError, match=r'task "test": the GPU has too little free memory to train a client'
     ):
         trained(fleet, model, everybody(0, 1), 0)
 

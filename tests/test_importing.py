@@ -83,7 +83,7 @@ def test_a_module_that_needs_a_missing_one_is_told_apart(here: Path) -> None:
 def test_a_module_that_fails_gives_its_reason_in_one_line(here: Path) -> None:
     (here / "own_broken.py").write_text("raise ValueError('first\\nsecond')\n")
     assert refusal("own_broken:Net") == (
-        'model "own_broken:Net": importing own_broken failed: ValueError: first; correct the module'
+        'model "own_broken:Net": importing own_broken failed: ValueError: first; fix the module'
     )
     (here / "own_syntax.py").write_text("def f(:\n")
     assert "SyntaxError" in refusal("own_syntax:Net")

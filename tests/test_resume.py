@@ -541,7 +541,7 @@ def test_a_run_of_an_older_version_that_lacks_new_keys_goes_on(tmp_path, monkeyp
     go_on(tmp_path / "parts")
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
     other = validated(Experiment, table(rounds=5), "test")
-    with pytest.raises(FedmuxError, match="was started with another experiment"):
+    with pytest.raises(FedmuxError, match="was started with a different experiment"):
         to_resume(unfinished(tmp_path), other, {})
 
 

@@ -164,7 +164,7 @@ def exchanges(team: Team) -> None:
     assert read == table
     assert all(torch.equal(had[name], sent[name]) and had[name].dtype == sent[name].dtype for name in sent)
     team.agree("something", np.arange(3), np.ones(2))
-    with pytest.raises(TeamLost, match=r"processes \[2\] came to another assignment than process 0"):
+    with pytest.raises(TeamLost, match=r"processes \[2\] got a different assignment than process 0"):
         team.agree("assignment", np.arange(3) + (rank == 2))
 
 
@@ -263,7 +263,7 @@ def test_a_killed_worker_is_named_and_a_run_goes_on_with_fewer_and_with_more(her
     last = workers(process)[-1]
     os.kill(last, signal.SIGKILL)
     assert process.wait().refusal() == (
-        "worker 2 of 3 ended before its time (signal 9); nothing before the last checkpoint is lost: "
+        "worker 2 of 3 ended early (signal 9); nothing before the last checkpoint is lost: "
         "`fedmux resume run`"
     )
     nobody_left(process, here)

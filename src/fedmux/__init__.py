@@ -4,8 +4,8 @@
     run = fedmux.run(experiment)
     print(run.summary["accuracy"])
 
-What is listed here is public: it is documented and changes with notice. Everything else can be imported, but
-may move. Names load when first used, so that importing fedmux is quick.
+The names listed here are public: documented, and never changed without notice. Everything else can be
+imported but may move. Names load on first use, so `import fedmux` is fast.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""What a user is meant to see: one line that names the thing and the remedy."""
+"""Errors meant for the user: one line that names the problem and the fix."""
 
 
 class FedmuxError(ValueError):
-    """A mistake in a file, an argument or the surroundings; the command line prints it and exits with 2."""
+    """A user error in a file, an argument or the environment; the command line prints it and exits with 2."""
 
 
 class Interrupted(Exception):
-    """Stopped by the user between two rounds; what there is can be resumed."""
+    """Stopped by the user between two rounds; the run can be resumed."""

@@ -1,7 +1,7 @@
-"""Why a method picks whom: scores, probabilities and variances of an experiment's first round.
+"""Why a method picks the clients it does: scores, probabilities and variances in an experiment's first round.
 
-Variances are of the aggregated step divided by the learning rate, [P1] Eq. 12: for each task the sum over
-clients of d^2 / B ||G / eta||^2 (1 / p - 1). They need every client's update, so every client trains once.
+Variances are those of the aggregated step divided by the learning rate, [P1] Eq. 12: for each task the sum
+over clients of d^2 / B ||G / eta||^2 (1 / p - 1). They need every client's update: every client trains once.
 """
 
 from dataclasses import dataclass, replace
@@ -28,15 +28,15 @@ class Explanation:
     method: str
     tasks: list[str]
     population: Population
-    scores: Floats | None  # N x S: U, where the method has scores
+    scores: Floats | None  # N x S: U, if the method uses scores
     probability: Floats  # N x S, of one processor
     processors: Ints  # N: how many times a client draws
     random: Floats  # N x S: Random's probabilities
     variance: Floats  # S: of this method; inf where it is not unbiased
     random_variance: Floats  # S
-    least_variance: Floats  # S: where the sum over tasks is least, for the true norms
-    ceiling: float  # the largest load a client can have: 1, less what is mixed with Random
-    units: Floats  # S: what a job takes of a processor
+    least_variance: Floats  # S: at the probabilities that minimise its sum over tasks for the true norms
+    ceiling: float  # the largest load a client can have; mixing in Random keeps it below 1
+    units: Floats  # S: load of a job on a processor
 
     @property
     def expected(self) -> Floats:
@@ -76,7 +76,7 @@ class Explanation:
 
 
 def explain(experiment: Experiment) -> Explanation:
-    """Look at round 0 of an experiment without changing anything."""
+    """Explain round 0 of an experiment; changes nothing."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -114,7 +114,7 @@ def _explain(experiment: Experiment) -> Explanation:
 
 
 def first_round(experiment: Experiment, setting: Setting, aggregator: Aggregator) -> RoundState:
-    """What the allocator sees in round 0, with every signal there is."""
+    """What the allocator sees in round 0, with every signal available."""
     people = setting.in_round(0)
     fleet = SimulatedFleet(setting.tasks, experiment.seed, Engine.asked_for(experiment.execution))
     models = [task.layout.read() for task in fleet.tasks]
@@ -130,7 +130,7 @@ def first_round(experiment: Experiment, setting: Setting, aggregator: Aggregator
 
 
 def expected(plan: Plan, people: Population) -> tuple[Floats, Ints, Floats]:
-    """Probabilities of a plan (N x S), how often a client draws (N), what weights divide by (N x S)."""
+    """A plan's probabilities (N x S), draws per client (N), and the divisors of the weights (N x S)."""
     if isinstance(plan, Probabilities):
         return plan.probability, plan.processors, plan.probability if plan.marginal is None else plan.marginal
     assert isinstance(plan, Fixed)

@@ -1,4 +1,4 @@
-"""Finding a user's own class or function from a reference such as `my_models:Net`."""
+"""Import a user's own class or function from a reference such as `my_models:Net`."""
 
 import difflib
 import importlib
@@ -11,9 +11,9 @@ from fedmux.errors import FedmuxError
 
 
 def import_object(reference: str, what: str) -> object:
-    """The object that `package.module:name` names; `what` says in messages what it is for ("model").
+    """The object that `package.module:name` names; `what` is its role in error messages ("model").
 
-    Modules in the current directory are found too.
+    The current directory is searched too.
     """
     module_name, _, name = reference.partition(":")
     if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
@@ -31,7 +31,7 @@ def import_object(reference: str, what: str) -> object:
         ) from error
     except Exception as error:
         raise FedmuxError(
-            f'{what} "{reference}": importing {module_name} failed: {first_line(error)}; correct the module'
+            f'{what} "{reference}": importing {module_name} failed: {first_line(error)}; fix the module'
         ) from error
     try:
         return getattr(module, name)
@@ -41,7 +41,7 @@ def import_object(reference: str, what: str) -> object:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean "x"?)` where a known name is close, else nothing."""
+    """` (did you mean "x"?)` if a known name is close, else the empty string."""
     matches = difflib.get_close_matches(name, known, n=1)
     return f' (did you mean "{matches[0]}"?)' if matches else ""
 
@@ -54,10 +54,10 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def current_directory_importable() -> Iterator[None]:
-    """Modules beside the experiment file can be imported meanwhile."""
+    """Inside the block, modules in the current directory can be imported."""
     directory = str(Path.cwd())
     sys.path.insert(0, directory)
-    importlib.invalidate_caches()  # a file written a moment ago counts
+    importlib.invalidate_caches()  # so that a file written a moment ago is found
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """A module's weights as flat vectors, so that each aggregation rule is a line of linear algebra.
 
 A model is two vectors: the trainable parameters (float32), and its buffers (float64, so that integer
-counters survive). Buffers, such as batch-norm statistics, never go through inverse-probability weights:
-those do not sum to one, and a running variance could become negative.
+counters survive). Buffers, such as batch-norm statistics, never get inverse-probability weights: these do
+not sum to one, and a running variance could become negative.
 """
 
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ class Layout:
         return sum(t.numel() * t.element_size() for t in tensors)
 
     def read(self) -> Model:
-        """A copy of the module's present weights."""
+        """A copy of the module's current weights."""
         parameters = [p.detach().reshape(-1).float() for p in self.parameters.values()]
         return Model(
             torch.cat(parameters) if parameters else torch.zeros(0), read_buffers(list(self.buffers.values()))
         )
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """A vector (P) cut into the shapes of the parameters."""
+        """A vector (P) split into the shapes of the parameters."""
         parameters = self.parameters.values()
         return [part.view_as(p) for p, part in zip(parameters, flat.split([p.numel() for p in parameters]))]
 
@@ -67,7 +67,7 @@ def read_buffers(buffers: list[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def write_buffers(buffers: list[Tensor], values: Tensor) -> None:
-    """The reverse; integer buffers are rounded."""
+    """The inverse of `read_buffers`; integer buffers are rounded."""
     for buffer, part in zip(buffers, values.split([b.numel() for b in buffers])):
         part = part if buffer.is_floating_point() else part.round()
         buffer.copy_(part.view_as(buffer))

@@ -23,7 +23,7 @@ class Population:
 
     @cached_property
     def available(self) -> Bools:
-        """N x S: pairs that can be trained. A client without a processor takes no part at all."""
+        """N x S: pairs that can be trained. A client without a processor cannot train at all."""
         return self.eligible & (self.sizes > 0) & (self.capacity > 0)[:, None]
 
     @cached_property
@@ -35,7 +35,7 @@ class Population:
 
     @cached_property
     def processors(self) -> Ints:
-        """N: B_i of clients that have something to train, 0 for the others."""
+        """N: B_i of clients that can train something, 0 for the others."""
         return np.where(self.available.any(1), self.capacity, 0)
 
     @cached_property
@@ -60,9 +60,9 @@ class Population:
 def draw_availability(
     rule: float | dict[str, float], clients: int, tasks: int, rng: np.random.Generator
 ) -> Bools:
-    """Which client has which task at all (N x S).
+    """Which clients have which tasks (N x S).
 
-    A number is the probability of each pair (a client left with nothing gets one task at random); a table
+    A number is the probability of each pair (a client left without a task gets one at random); a table
     `{all, all_but_one}` gives shares of the clients, as in [P1] section VII-A.
     """
     if isinstance(rule, dict):
@@ -78,7 +78,7 @@ def draw_availability(
 
 
 def draw_capacity(rule: int | list[int] | dict[str, float], has: Bools, rng: np.random.Generator) -> Ints:
-    """Processors B_i (N): one number, one number each, or shares `{all, half, one}` of the clients.
+    """Processors B_i (N): one number for all, one per client, or shares `{all, half, one}` of the clients.
 
     The shares are [P1] section VII-A's: B_i = |S_i|, ceil(|S_i| / 2) or 1.
     """

@@ -1,8 +1,8 @@
-"""Local differential privacy of updates: each client clips its own and adds Gaussian noise before it sends.
+"""Local differential privacy: each client clips its update and adds Gaussian noise before sending it.
 
-The server never sees an update without noise. Of two data sets a client might have, the clipped updates
-differ by at most twice the clip; that is the sensitivity here, so the guarantee is for all of a client's
-points together. Losses and norms that allocators ask for are not covered.
+The server never sees an update without noise. For any two data sets a client might hold, its clipped updates
+differ by at most twice the clip. That is the sensitivity, so the guarantee covers all of a client's points
+together. Losses and norms that allocators ask for are not covered.
 """
 
 import math
@@ -16,12 +16,12 @@ LEAST_NOISE = 1e-6
 
 
 class Privacy(BaseModel):
-    """What a client does to its update before it sends it."""
+    """Clipping and noise that a client applies to its update before sending it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     clip: float = Field(
-        gt=0, allow_inf_nan=False, description="largest norm of an update; longer ones are scaled"
+        gt=0, allow_inf_nan=False, description="largest norm of an update; longer updates are scaled down"
     )
     noise: float = Field(
         0.0,
@@ -37,16 +37,16 @@ class Privacy(BaseModel):
             raise ValueError(f"should be 0, or at least {LEAST_NOISE:g}")
         return value
 
-    delta: float = Field(1e-5, gt=0, lt=1, description="of the (epsilon, delta) that the summary states")
+    delta: float = Field(1e-5, gt=0, lt=1, description="of the (epsilon, delta) guarantee in the summary")
 
     def clipped(self, updates: Tensor) -> Tensor:
         """k x P, each row no longer than `clip`."""
-        # Squares of large entries overflow in float32: the update would be scaled to nothing.
+        # Squares of large entries overflow in float32, which would scale the update to zero.
         norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True, dtype=torch.float64)
         return updates * torch.clamp(self.clip / norms.clamp(min=1e-30), max=1.0).to(updates)
 
     def sent(self, updates: Tensor, sources: list[Generator]) -> Tensor:
-        """Clipped, with noise from one source for each row."""
+        """Clipped, with noise from one source per row."""
         updates = self.clipped(updates)
         if self.noise:
             for update, source in zip(updates, sources):
@@ -55,7 +55,7 @@ class Privacy(BaseModel):
         return updates
 
     def epsilon(self, releases: int) -> float | None:
-        """What a client has given away at `delta` after so many updates; None without noise.
+        """A client's privacy loss at `delta` after this many updates; None without noise.
 
         One release with sensitivity 2 clip is rho-zCDP with rho = 2 / noise^2; rho adds up over releases, and
         epsilon = rho + 2 sqrt(rho ln(1 / delta)) (Bun and Steinke 2016, Propositions 1.3, 1.6 and Lemma 1.7).

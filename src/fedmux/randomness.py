@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """What a draw is for. Numbers are part of every seed's meaning: add, never renumber."""
+    """What a draw is for. The numbers are part of what a seed means: add, never renumber."""
 
     CAPACITY = 0
     AVAILABILITY = 1

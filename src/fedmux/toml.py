@@ -1,4 +1,4 @@
-"""Reading TOML files, with one line for what is wrong with them."""
+"""Reads TOML files; what is wrong with one is reported in one line."""
 
 import tomllib
 from pathlib import Path
@@ -8,7 +8,7 @@ from fedmux.errors import FedmuxError
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The file's table; FedmuxError where it is missing or is not TOML."""
+    """The file's table; FedmuxError if the file is missing or not TOML."""
     try:
         text = Path(path).read_text("utf-8")
     except FileNotFoundError:
@@ -18,4 +18,4 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FedmuxError(f"{path}: is not valid TOML: {error}") from None
+        raise FedmuxError(f"{path}: not valid TOML: {error}") from None

@@ -331,7 +331,7 @@ def test_negative_losses_are_refused_where_fairness_compares_sizes():
 @pytest.mark.parametrize("score", [-3.2, 1.5, 87.0])
 def test_a_score_that_is_no_accuracy_has_no_error_rate(score):
     state = round_state(PEOPLE, round=1, accuracies=np.array([0.5, score, 0.5]), names=("a", "b", "c"))
-    with pytest.raises(FedmuxError, match=r'task "b": a score of .* is no accuracy.*set measure = "loss"'):
+    with pytest.raises(FedmuxError, match=r'task "b": .* is not an accuracy.*set measure = "loss"'):
         FairAllocator(3.0, "error", "clients").plan(state)
 
 
@@ -339,7 +339,7 @@ def test_fedfairmmfl_goes_by_loss_where_a_task_is_not_scored_by_accuracy_and_say
     method = find("fedfairmmfl")()
     fitted, said = method.fitted({"clothes": "accuracy", "line": "negative-squared-error"})
     assert fitted.measure == "loss" and fitted.allocator().needs == {"loss"}
-    assert said == 'method "fedfairmmfl": fairness goes by loss, since task "line" is not scored by accuracy'
+    assert said == 'method "fedfairmmfl": fairness is by loss, since task "line" is not scored by accuracy'
     assert method.fitted({"clothes": "accuracy"}) == (method, "")
     assert method.allocator().needs == {"accuracy"}
 
@@ -348,7 +348,7 @@ def test_fedfairmmfl_goes_by_loss_where_a_task_is_not_scored_by_accuracy_and_say
 def test_an_error_rate_of_what_is_no_accuracy_is_refused_when_the_file_is_read(method):
     small = table(method={"name": method, "measure": "error"})
     small["task"][1] |= {"metric": "negative-squared-error"}
-    with pytest.raises(FedmuxError, match=r'measure = "error" needs accuracies, task "b" is scored by'):
+    with pytest.raises(FedmuxError, match=r'measure = "error" needs accuracies, but task "b" is scored by'):
         validated(Experiment, small, "test")
 
 

@@ -72,7 +72,7 @@ def test_squared_error_refuses_targets_of_another_size() -> None:
         build_loss("squared-error", {})(LOGITS, torch.ones(6))
     assert str(error.value) == (
         "squared-error: outputs of shape (6, 4) do not match targets of shape (6,); "
-        "give the model as many outputs as a target has numbers"
+        "give the model as many outputs as a target has values"
     )
 
 

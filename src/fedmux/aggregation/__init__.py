@@ -1,4 +1,4 @@
-"""How updates become the next global model. Flat vectors in torch; one rule per file."""
+"""How updates become the next global models. Flat vectors in torch; one rule per file."""
 
 from fedmux.aggregation.aggregator import Aggregator, Updates
 from fedmux.aggregation.average import Average

@@ -1,8 +1,8 @@
-"""The grammar that every aggregator shares: begin a round, add updates as they arrive, finish.
+"""The interface that every aggregator shares: begin a round, add updates as they arrive, finish.
 
-Updates are G = w_start - w_end (they contain the learning rate) and are summed as they arrive, so memory
-does not grow with the number of jobs. A subclass says how each job weighs; one with state per client also
-overrides `take`, `finish`, `state` and `restore`.
+Updates are G = w_start - w_end (they include the learning rate) and are summed as they arrive, so memory
+does not grow with the number of jobs. A subclass defines the weight of each job; one with per-client state
+also overrides `take`, `finish`, `state` and `restore`.
 """
 
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ from fedmux.population import Bools, Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """Some finished jobs of one task: rows of the round's assignment with what came back."""
+    """Some finished jobs of one task: rows of the round's assignment, and their results."""
 
     task: int
     rows: Ints  # k: indices into the assignment
     parameters: Tensor  # k x P: w_start - w_end
     buffers: Tensor  # k x Q: buffers after local training, float64
-    steps: Ints  # k: gradient steps that were taken
+    steps: Ints  # k: gradient steps taken
 
     def part(self, rows: slice) -> "Updates":
         """Some of them."""
@@ -40,17 +40,17 @@ class Updates:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """Where an aggregator works, and for whom."""
+    """The device, folder and processes that an aggregator works with."""
 
     scratch: Path | None = None  # a folder for large state
     device: torch.device = field(default=torch.device("cpu"))  # where updates arrive
     team: Team = ALONE  # the processes that share the round
     owned: Bools | None = None  # N x S: pairs whose state is kept in this process; None: all
-    release: Release = nothing  # gives back memory of the device that can be had again
+    release: Release = nothing  # frees device memory that can be rebuilt
 
 
 class Weighed(NamedTuple):
-    """Some updates of a task, added up."""
+    """Weighted sums of some updates of a task."""
 
     task: int
     weight: float
@@ -62,9 +62,9 @@ class Weighed(NamedTuple):
 class Aggregator:
     """A weighted sum of the updates: w_s <- w_s - sum_i c_is G_is.
 
-    With several processes each adds the updates of its own jobs, so whatever is added up in a round is only a
-    part of it in each. `summed` names the attributes of a class that are such parts, arrays or lists of
-    arrays; before `finish` they are added up over the processes.
+    With several processes each adds the updates of its own jobs, so each holds only partial sums of a round.
+    `summed` names the attributes of a class that are partial sums, arrays or lists of arrays; before `finish`
+    they are summed over the processes.
     """
 
     summed: ClassVar[tuple[str, ...]] = ("total", "sums", "_buffer_total", "_buffer_sums")
@@ -74,7 +74,7 @@ class Aggregator:
     workspace = Workspace()
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
-        """Follow the population, before signals and draw."""
+        """Adapt to the round's population, before signals and draw."""
 
     def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
         shares = state.population.shares[assignment.client, assignment.task]
@@ -91,29 +91,29 @@ class Aggregator:
         raise NotImplementedError
 
     def add(self, updates: Updates) -> None:
-        """Take some updates; in parts, where the device has no room for all that this takes."""
+        """Add some updates, in parts if the device lacks the memory to do it at once."""
         in_parts(len(updates.rows), lambda rows: self.take(updates.part(rows)), self.workspace.release)
 
     def take(self, updates: Updates) -> None:
-        """Add a part of the updates. What needs memory comes first: a part that found none comes again."""
+        """Add a part of the updates. Allocate memory before any change: a part that ran out is retried."""
         self.count(self.weighed(updates))
 
     def weighed(self, updates: Updates) -> Weighed:
-        """Sums over updates, with their weights."""
+        """Weighted sums over updates."""
         weights, own = self.weights[updates.rows], self._buffer_weights[updates.rows]
         parameters = torch.from_numpy(weights).to(updates.parameters) @ updates.parameters
         buffers = torch.from_numpy(own).to(updates.buffers) @ updates.buffers
         return Weighed(updates.task, weights.sum(), parameters, own.sum(), buffers)
 
     def count(self, part: Weighed) -> None:
-        """Add to the round's sums; takes no memory."""
+        """Add to the round's sums; allocates no memory."""
         self.total[part.task] += part.weight
         self.sums[part.task] += part.parameters
         self._buffer_total[part.task] += part.buffer_weight
         self._buffer_sums[part.task] += part.buffers
 
     def parts(self) -> list[Tensor | np.ndarray]:
-        """What each process has only its part of: every array that a class of this aggregator declares."""
+        """The partial sums of this process: every array named in `summed` by the class or its bases."""
         names = dict.fromkeys(name for kind in type(self).__mro__ for name in vars(kind).get("summed", ()))
         parts: list[Tensor | np.ndarray] = []
         for name in names:
@@ -136,29 +136,29 @@ class Aggregator:
         return self.sums[task]
 
     def step_sizes(self) -> Floats:
-        """||H_s||_1 of each task: the sum of the coefficients that were applied ([P1] section V)."""
+        """||H_s||_1 of each task: the sum of the coefficients applied ([P1] section V)."""
         return self.total
 
     def buffers(self, task: int, model: Model) -> Tensor:
-        """Averaged with weights counts * d, normalised over those that came back; untouched without any."""
+        """Averaged with weights counts * d, normalised over those that came back; unchanged if none did."""
         if self._buffer_total[task] == 0:
             return model.buffers
         return self._buffer_sums[task] / self._buffer_total[task]
 
     def stale(self, task: int, clients: Ints) -> Tensor:
-        """The last update that each of some clients sent (k x P), for signals that compare with it."""
+        """The last update of each of these clients (k x P), for signals that compare with it."""
         raise NotImplementedError(f"{type(self).__name__} keeps no updates")
 
     def forget(self, task: int) -> None:
-        """Drop what is kept of a task's clients: its model has diverged and was set back."""
+        """Drop the state kept for a task's clients: its model has diverged and was reset."""
 
     def server_bytes(self, task: int) -> int:
-        """Memory that the server keeps for a task besides its model."""
+        """Server memory used for a task, not counting its model."""
         return 0
 
     def state(self) -> dict[str, Tensor]:
-        """What must survive a restart, besides the models."""
+        """State that must survive a restart, not counting the models."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """The reverse of `state`."""
+        """The inverse of `state`."""

@@ -1,7 +1,7 @@
-"""Averages over whoever trained: weighted by data as in [P2] Eq. 6 (FedAvg), or the plain mean of [P3].
+"""Averages over the clients that trained: by data as in [P2] Eq. 6 (FedAvg), or the plain mean of [P3].
 
-Weights are normalised over what came back, so a client that fails does not shrink the step. A task that
-nobody trained stays as it is. A client counts once for each of its processors on the task.
+Weights are normalised over the updates that came back, so a client that fails does not shrink the step. A
+task that nobody trained stays as it is. A client counts once per processor on the task.
 """
 
 from typing import Literal

@@ -8,16 +8,16 @@ Scalar = int | float | str  # bool is an int
 
 
 class LocalRule:
-    """Changes what a client's local step does. Elementwise, so that it can run on stacked clients too."""
+    """Changes a client's local step. Elementwise, so that it also runs on stacked clients."""
 
     def corrections(self, task: int, clients: Ints) -> Tensor | None:
-        """Vectors (k x P) that go to some clients with the model, if the rule needs them."""
+        """Vectors (k x P) sent to these clients with the model, if the rule needs them."""
         return None
 
     def gradient(self, gradient: Tensor, weights: Tensor, start: Tensor, correction: Tensor | None) -> Tensor:
         """The gradient to step along, from the loss's gradient at `weights`; before clipping and momentum.
 
-        Of its arguments and constants alone: on a GPU it is captured once and replayed in later rounds.
+        Must depend only on its arguments and constants: on a GPU it is captured once and replayed later.
         """
         raise NotImplementedError
 

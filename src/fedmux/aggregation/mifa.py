@@ -1,7 +1,7 @@
 """MIFA (Gu et al. 2021): every client's last update counts as if it were fresh.
 
 The memory is updated first, then delta = sum_i d_i h_i over all clients; no inverse probabilities. Biased
-until everyone has been seen: those who have not count as zero.
+until every client has been seen: those not seen yet count as zero.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ class Mifa(Remembering):
         self.count(weighed)
 
     def step_sizes(self) -> Floats:
-        """Every client seen is applied with its share."""
+        """Every client seen counts with its share."""
         counted = self.store.counted.sum(0)
         self.workspace.team.sum(counted)
         return counted / np.maximum(self.store.total, 1.0)

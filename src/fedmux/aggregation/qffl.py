@@ -16,7 +16,7 @@ from fedmux.population import Floats
 
 
 class QFair(Aggregator):
-    """Scales the steps of another aggregator; f is the loss of those who trained, before they did."""
+    """Scales the steps of another aggregator; f is the participants' loss before training."""
 
     def __init__(self, inner: Aggregator, q: float) -> None:
         self.inner, self.q = inner, q

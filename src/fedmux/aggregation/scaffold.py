@@ -5,8 +5,8 @@ c_i+ = c_i - c + (w - y) / (K_i eta): the mean of the gradients along its path. 
 [P1] and keeps c = sum_i d_i c_i: each client that trained replaces its variate once, however many processors
 it used.
 
-Momentum makes a local update longer than K_i mean gradients, so there K_i is the sum of the factors with
-which the gradients enter it: (w - y) is then divided by their total, and c_i+ is still a mean of gradients.
+Momentum makes a local update longer than K_i mean gradients; K_i is then the sum of the factors with which
+the gradients enter it, so that c_i+ is still a mean of gradients.
 """
 
 from collections.abc import Callable
@@ -68,9 +68,9 @@ class Scaffold(Remembering):
 
 
 def total_factor(steps: Ints, momentum: float) -> Floats:
-    """With which factors the gradients of so many steps enter an update, in units of the rate, added up.
+    """Sum of the factors with which the gradients of K steps enter an update, in units of the learning rate.
 
     Step j's gradient is in the velocity of that step and all later ones: (1 - m^(K - j)) / (1 - m), j from 0.
-    Without momentum that is K.
+    Without momentum the sum is K.
     """
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

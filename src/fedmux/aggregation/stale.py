@@ -2,9 +2,9 @@
 
     w <- w - ( sum_i d_i beta_i h_i  +  sum_active c_i (G_i - beta_i h_i) ),      c_i = counts d / (B p)
 
-h_i is the update that client i sent last, 0 before. Unbiased for any h and beta fixed before the draw; the
-variance is that of G - beta h. With nobody active the model still moves by the first sum: that is what
-unbiasedness asks for. beta = 1 is Eq. 22; beta = 0 is Eq. 3.
+h_i is client i's last update, 0 before its first. Unbiased for any h and beta fixed before the draw; the
+variance is that of G - beta h. Even with nobody active the model moves by the first sum, as unbiasedness
+requires. beta = 1 is Eq. 22; beta = 0 is Eq. 3.
 """
 
 from dataclasses import replace
@@ -60,10 +60,10 @@ class Remembering(Unbiased):
 
 
 class Stale(Remembering):
-    """One beta for a task: a number, or the variance-minimising one, estimated from the clients that trained.
+    """One beta per task: a number, or the variance-minimising one, estimated from the clients that trained.
 
     beta* = sum a <G, h> / sum a ||h||^2 with a = d^2 / B (1 / p - 1). Both sums are estimated from the active
-    clients, weighted counts / (B p), and averaged over rounds; what a round learns is used from the next one
+    clients, weighted counts / (B p), and averaged over rounds; a round's estimate is used from the next round
     on, since using it at once would bias the step.
     """
 
@@ -137,7 +137,7 @@ class Stale(Remembering):
 
 
 class OptimalStale(Stale):
-    """beta_is = <G_is, h_is> / ||h_is||^2 for each client, reported before the draw: the least variance."""
+    """beta_is = <G_is, h_is> / ||h_is||^2 for each client, reported before the draw: least variance."""
 
     def _betas(self, state: RoundState) -> np.ndarray:
         betas = state.signals.betas

@@ -1,13 +1,13 @@
-"""One vector for each (client, task) seen, and their data-weighted sum kept up to date.
+"""One vector per (client, task) seen, and an up-to-date data-weighted sum of them.
 
 Stale updates, MIFA's memory and SCAFFOLD's control variates are all such a store. Only clients seen take
-room, in float32 or bfloat16, in memory or in a mapped file. The sum R_s = sum_i n_is h_is is updated in
+space, in float32 or bfloat16, in memory or in a mapped file. The sum R_s = sum_i n_is h_is is updated in
 O(changed), so that sum_i d_is h_is = R_s / sum_j n_js costs nothing; clients that join, leave or change
-their data only move R.
+their data only change R.
 
-With several processes each keeps the rows of its own clients and its own part of the sums; what is asked of
-the whole (`mean`, `weighted`, `state`) is added up over the team, by all processes in the same order. Rows in
-memory lie on the device where updates arrive while there is room, else with the host until there is.
+With several processes each keeps the rows of its own clients and its own part of the sums; global results
+(`mean`, `weighted`, `state`) are summed over the team, by all processes in the same order. Rows in memory are
+on the device where updates arrive, or on the host while the device has no room.
 """
 
 import os
@@ -26,10 +26,10 @@ from fedmux.population import Ints
 Format = Literal["float32", "bfloat16"]
 Storage = Literal["memory", "disk"]
 
-DEVICE_SHARE = 0.4  # of a device's free memory that one growth of the rows may take
+DEVICE_SHARE = 0.4  # of a device's free memory that the rows may take when they grow
 AT_A_TIME = 256  # rows
 REFRESH = 1000  # rounds between two recomputations of the sums, against drift
-SHRUNK = 1e-6  # a sum that has fallen this far below its peak is recomputed: the peak's rounding is in it
+SHRUNK = 1e-6  # a sum that fell this far below its peak is recomputed: it carries the peak's rounding
 
 
 class ClientStore:
@@ -38,7 +38,7 @@ class ClientStore:
         self.storage = storage
         self.workspace = Workspace()
         self.row = np.zeros((0, 0), np.int64)  # N x S: row of each pair, -1 if never seen
-        self.counted = np.zeros((0, 0))  # N x S: the n_is with which a pair stands in the sum
+        self.counted = np.zeros((0, 0))  # N x S: the n_is with which a pair is in the sum
         self.rows: list[Tensor] = []  # for each task: room x P
         self.used: list[int] = []  # rows in use
         self.sums: list[Tensor] = []  # R_s, float64
@@ -46,7 +46,7 @@ class ClientStore:
         self.total = np.zeros(0)  # S: sum_j n_js
 
     def begin(self, state: RoundState, models: list[Model]) -> None:
-        """Follow the population: pairs count with their present n, and only while they are available."""
+        """Adapt to the round's population: pairs count with their current n, and only while available."""
         people = state.population
         self._fit(people.sizes.shape, models)
         if self.storage == "memory" and self.workspace.device.type == "cuda":
@@ -65,7 +65,7 @@ class ClientStore:
         self.peaks = np.where(refresh, largest, np.maximum(largest, self.peaks))
 
     def _count(self, task: int, weights: np.ndarray) -> None:
-        """Add every client's vector to the sum, so many times (N)."""
+        """Add every client's vector to the sum, times its weight (N)."""
         clients = np.flatnonzero(weights)
 
         def add(rows: slice) -> None:
@@ -89,7 +89,7 @@ class ClientStore:
             self.sums.append(total)
 
     def get(self, task: int, clients: Ints) -> Tensor:
-        """The vectors of some clients (k x P, float32); zero for those never seen."""
+        """The vectors of these clients (k x P, float32); zero for those never seen."""
         row = self.row[clients, task]
         values = torch.zeros(len(clients), self.rows[task].shape[1], device=self.workspace.device)
         seen = np.flatnonzero(row >= 0)
@@ -99,7 +99,7 @@ class ClientStore:
         return values
 
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
-        """Replace the vectors of some clients that hold `sizes` points; `before` is what `get` gave."""
+        """Replace the vectors of these clients, with `sizes` points; `before` is what `get` returned."""
         row = self.row[clients, task]
         new = np.flatnonzero(row < 0)
         row[new] = self.used[task] + np.arange(len(new))
@@ -108,12 +108,12 @@ class ClientStore:
         change = _times(sizes.astype(np.float64), kept.double() - before.double())
         rows = self.rows[task]
         rows[torch.from_numpy(row)] = kept.to(rows.device)
-        self.sums[task] += change  # from here on nothing takes memory
+        self.sums[task] += change  # from here on nothing allocates memory
         self.row[clients, task], self.counted[clients, task] = row, sizes
         self.used[task] += len(new)
 
     def forget(self, task: int) -> None:
-        """All vectors of a task."""
+        """Drop all vectors of a task."""
         self.rows[task] = self._room(task, 0, self.rows[task].shape[1])
         self.sums[task].zero_()
         self.row[:, task], self.counted[:, task] = -1, 0.0
@@ -154,17 +154,17 @@ class ClientStore:
         if self.storage == "memory" or rows == 0:
             try:
                 return torch.zeros(rows, size, dtype=self.dtype, device=self._device(needed))
-            except torch.OutOfMemoryError:  # others were quicker
+            except torch.OutOfMemoryError:  # taken by others meanwhile
                 return torch.zeros(rows, size, dtype=self.dtype)
         assert self.workspace.scratch is not None, "a store on disk needs a folder"
         self.workspace.scratch.mkdir(parents=True, exist_ok=True)
         path = self.workspace.scratch / f"store-{task}.bin"
-        with path.open("ab") as file:  # torch.from_file would extend it too, but spoils the first byte
+        with path.open("ab") as file:  # torch.from_file would extend it too, but overwrites the first byte
             os.posix_fallocate(file.fileno(), 0, needed)  # a full disk is an error here, not a SIGBUS later
         return torch.from_file(str(path), shared=True, size=rows * size, dtype=self.dtype).view(rows, size)
 
     def _come_back(self) -> None:
-        """Rows for which there was no room on the device, if others have left it since."""
+        """Move rows that did not fit on the device back to it, if there is room now."""
         for task, rows in enumerate(self.rows):
             if rows.device.type == "cpu":
                 try:
@@ -179,13 +179,13 @@ class ClientStore:
         return device
 
     def bytes(self, task: int) -> int:
-        """What the server keeps for a task in this process: rows in use and, at the first, the sum."""
+        """Memory of this process for a task: rows in use and, in the first process, the sum."""
         row = self.rows[task]
         own = self.sums[task].nbytes if self.workspace.team.rank == 0 else 0
         return self.used[task] * row.shape[1] * row.element_size() + own
 
     def state(self) -> dict[str, Tensor]:
-        """The whole store, at rank 0; the same for any number of processes but for the order of its rows."""
+        """The whole store, at rank 0; independent of the number of processes except for the order of rows."""
         row, counted, team = self.row.copy(), self.counted.copy(), self.workspace.team
         used = np.zeros((team.size, len(self.used)), np.int64)
         used[team.rank] = self.used
@@ -202,7 +202,7 @@ class ClientStore:
         return tensors
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Keep what belongs to this process."""
+        """The inverse of `state`; keeps what belongs to this process."""
         if "row" not in state:
             return
         row = state["row"].numpy()
@@ -219,7 +219,7 @@ class ClientStore:
             self.used.append(len(clients))
             self.rows.append(self._room(task, len(clients), rows.shape[1]))
             self.rows[task].copy_(rows[torch.from_numpy(row[clients, task])])
-            # The drift of an old sum is part of the run; whose part it is does not matter.
+            # The drift of an old sum is part of the run's state; which process holds it does not matter.
             total = state[f"sum.{task}"].to(self.workspace.device)
             self.sums.append(total.clone() if self.workspace.team.rank == 0 else torch.zeros_like(total))
 

@@ -1,7 +1,7 @@
 """Inverse-probability weights, [P1] Eq. 3: the expected step is that of full participation.
 
 c_is = counts_is d_is / (B_i p_is). Since E[counts] = B p, the expectation of sum_i c_is G_is is
-sum_i d_is G_is for any p > 0 that was fixed before the draw.
+sum_i d_is G_is for any p > 0 fixed before the draw.
 """
 
 from fedmux.aggregation.aggregator import Aggregator

@@ -1,12 +1,12 @@
-"""Optimal probabilities when tasks differ in what they cost ([P1] footnotes 2 and 4).
+"""Optimal probabilities for tasks with different costs ([P1] footnotes 2 and 4).
 
     minimise  sum_i B_i sum_s U_is^2 / p_is    subject to  sum_s u_s p_is <= 1,  sum_i B_i sum_s c_s p_is <= m
 
 A job of task s costs c_s of the server's budget and takes u_s units of a client's processor. KKT:
 p_is = U_is / sqrt(lambda c_s + mu_i u_s). One unknown lambda for all; given it, each client's mu_i is 0 or
-the root that makes its load 1. The budget is an upper bound: forcing it to be spent can only do harm. In
-terms of the load u_s p_is all units are 1, with scores U_is sqrt(u_s) and costs c_s / u_s; with equal costs
-as well this is `optimal_probabilities`.
+the root that makes its load 1. The budget is an upper bound: forcing all of it to be spent can only hurt. In
+terms of the load u_s p_is all units are 1, with scores U_is sqrt(u_s) and costs c_s / u_s; if costs are equal
+too, this is `optimal_probabilities`.
 """
 
 import numpy as np
@@ -46,10 +46,10 @@ def cost_probabilities(
 
     everything = scores / scores.sum(1, keepdims=True)  # lambda = 0
     most = spend(everything)
-    if most <= budget * (1 + 1e-12):  # a budget below that by rounding only has no lambda to be found
+    if most <= budget * (1 + 1e-12):  # a budget below that only by rounding has no lambda to find
         probability[rows] = everything * min(1.0, budget / most) / units
         return probability
-    # Exact while nobody is saturated, and never below the solution: saturation only lowers the spending.
+    # Exact if nobody is saturated, and never below the solution: saturation only lowers the spending.
     upper = np.log((processors @ (scores * np.sqrt(costs))).sum() / budget) * 2
 
     def excess(log_price: float) -> float:
@@ -68,15 +68,15 @@ def fill_rows(scores: Floats, prices: Floats) -> tuple[Floats, Floats]:
     """p_is = U_is / sqrt(price_s + mu_i) with the smallest mu_i >= 0 for which a row adds up to at most 1.
 
     Prices may be negative. Returns p and price_s + mu_i (N x S). With h(v) a row's sum at the level v of its
-    lowest price, h^-2 is a concave increasing function of v (it is of CES form), so Newton on h^-2 = 1 from
-    a point below the root climbs to it without a safeguard, in five to eight steps.
+    lowest price, h^-2 is a concave increasing function of v (of CES form), so Newton on h^-2 = 1 from a point
+    below the root climbs to it without safeguards, in five to eight steps.
     """
     has = scores > 0
     lowest = np.where(has, prices, np.inf).min(1)
-    above = np.where(has, prices - lowest[:, None], np.inf)  # working from the lowest price loses no digits
+    above = np.where(has, prices - lowest[:, None], np.inf)  # relative to the lowest price, to lose no digits
     with np.errstate(invalid="ignore", divide="ignore"):
         free = (lowest > 0) & ((scores / np.sqrt(above + lowest[:, None])).sum(1) <= 1)
-    # U / sqrt(level) <= 1 needs a level of at least U^2 for every entry: a point below the root.
+    # U / sqrt(level) <= 1 needs a level of at least U^2 for every entry, which gives a point below the root.
     level = np.where(free, lowest, np.maximum(lowest, np.where(has, scores**2 - above, -np.inf).max(1)))
     full = np.flatnonzero(~free)
     for _ in range(100):
@@ -91,5 +91,5 @@ def fill_rows(scores: Floats, prices: Floats) -> tuple[Floats, Floats]:
     levels = above + level[:, None]
     p = scores / np.sqrt(levels)
     total = p.sum(1, keepdims=True)
-    # Saturated rows add up to 1 exactly, not to within the last digit.
+    # Make saturated rows add up to 1 exactly.
     return np.where(free[:, None], p, p / np.where(total > 0, total, 1.0)), np.where(has, levels, 1.0)

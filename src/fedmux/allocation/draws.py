@@ -1,7 +1,7 @@
-"""Correlated draws with the same marginals: fewer surprises in how much is trained.
+"""Correlated draws with the same marginals: the amount of training per round varies less.
 
-Unbiasedness needs only the marginals, so it is kept; the variance formulas, which assume independent
-processors, are not. Both give a processor at most one task.
+Unbiasedness needs only the marginals, so it still holds; the variance formulas, which assume independent
+processors, do not. Both give a processor at most one task.
 """
 
 import itertools
@@ -17,10 +17,10 @@ DONE = 1e-12  # a probability this close to 0 or 1 is decided
 
 
 def systematic(probability: Floats, processors: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """(client, task) of each busy processor. Their number is m rounded up or down.
+    """(client, task) of each busy processor. There are m of them, rounded up or down.
 
     Processors lie in random order on a line, each as long as its total probability; the points u, u + 1,
-    u + 2, ... with one uniform u pick processors and, by where they fall, the task.
+    u + 2, ... with one uniform u pick processors and, by where they fall, tasks.
     """
     owner = rng.permutation(np.repeat(np.arange(len(processors)), processors))
     total = probability.sum(1)
@@ -37,11 +37,11 @@ def systematic(probability: Floats, processors: Ints, rng: np.random.Generator) 
 
 
 def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """(client, task) of each busy processor. Every task's number is its expectation rounded up or down.
+    """(client, task) of each busy processor. Every task gets its expected number, rounded up or down.
 
     Gandhi, Khuller, Parthasarathy and Srinivasan (2006) on the graph of processors and tasks: along a cycle
-    or a maximal path of undecided edges, shift probability back and forth until one is decided; the chance
-    of each direction keeps the marginals. Takes O(processors x tasks^2) steps of Python.
+    or a maximal path of undecided edges, shift probability back and forth until an edge is decided; the odds
+    of the two directions preserve the marginals. Takes O(processors x tasks^2) steps of Python.
     """
     owner = np.repeat(np.arange(len(processors)), processors)
     value = {
@@ -50,7 +50,7 @@ def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Gen
     }
     chosen = [edge for edge, p in value.items() if p >= 1 - DONE]
     value = {edge: p for edge, p in value.items() if p < 1 - DONE}
-    # Nodes are (0, processor) and (1, task). Decided edges leave these lists when they come up, not at once.
+    # Nodes are (0, processor) and (1, task). Decided edges are removed from these lists lazily.
     neighbours: dict[Node, list[Node]] = {}
     for row, task in value:
         neighbours.setdefault((0, row), []).append((1, task))
@@ -100,7 +100,7 @@ def _walk(start: Node, neighbours: dict[Node, list[Node]], value: dict[Edge, flo
 
 
 def _onward(node: Node, before: Node | None, near: list[Node], value: dict[Edge, float]) -> Node | None:
-    """A neighbour over an undecided edge, not the one just come from."""
+    """A neighbour across an undecided edge, other than the previous node."""
     came = []
     while near and (near[-1] == before or _edge(node, near[-1]) not in value):
         last = near.pop()

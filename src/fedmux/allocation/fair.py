@@ -1,8 +1,8 @@
 """alpha-fair allocation across tasks: the worse a task does, the more clients it gets ([P2] Eqs. 4 and 5).
 
 A client picks task s with probability proportional to f_s^(alpha - 1), where f_s is the task's error rate
-(1 - accuracy) or its loss. alpha = 1 is uniform; alpha -> infinity sends everybody to the worst task. The
-printed Algorithm 1 says to use the accuracy: that would send clients to the best task.
+(1 - accuracy) or its loss. alpha = 1 is uniform; alpha -> infinity sends everyone to the worst task. The
+printed Algorithm 1 uses the accuracy, which would send clients to the best task.
 """
 
 from typing import Literal
@@ -24,9 +24,9 @@ def fair_shares(errors: Floats, alpha: float) -> Floats:
 
 
 def fair_choice(errors: Floats, alpha: float, available: Bools) -> Floats:
-    """N x S: each client's probabilities over its own tasks; rows add up to 1, or to 0 without a task.
+    """N x S: each client's probabilities over its own tasks; rows add up to 1, or to 0 without tasks.
 
-    Tasks without error get nothing, unless a client has no other.
+    Tasks with zero error get nothing, unless a client has no others.
     """
     errors = np.asarray(errors, np.float64)
     if not alpha >= 1:
@@ -48,7 +48,7 @@ def fair_choice(errors: Floats, alpha: float, available: Bools) -> Floats:
 
 
 def global_loss(state: RoundState) -> Floats:
-    """f_s = sum_i d_is f_is over the clients that reported (S); NaN for a task of which nobody did."""
+    """f_s = sum_i d_is f_is over the clients that reported (S); NaN for a task without reports."""
     losses = state.signals.losses
     assert losses is not None
     known = ~np.isnan(losses)
@@ -59,9 +59,9 @@ def global_loss(state: RoundState) -> Floats:
 
 
 def badness(state: RoundState, measure: Measure) -> Floats:
-    """f_s of each task (S): its error rate or its loss; 0 for a task that nobody has.
+    """f_s of each task (S): its error rate or its loss; 0 for a task that no client has.
 
-    A task whose figure is not known, or not finite, counts as the worst of the others: never as perfect.
+    A task whose value is unknown or not finite counts as the worst of the others, never as perfect.
     """
     here = state.population.available.any(0)
     if measure == "error":
@@ -70,8 +70,8 @@ def badness(state: RoundState, measure: Measure) -> Floats:
         beyond = np.isfinite(found) & (np.abs(found - 0.5) > 0.5 + 1e-6)
         for s in np.flatnonzero(here & beyond):
             raise FedmuxError(
-                f"{state.task(s)}: a score of {state.accuracies[s]:g} is no accuracy, so there is no error "
-                'rate; set measure = "loss"'
+                f"{state.task(s)}: a score of {state.accuracies[s]:g} is not an accuracy, so there is no "
+                'error rate; set measure = "loss"'
             )
     else:
         found = global_loss(state)
@@ -82,11 +82,11 @@ def badness(state: RoundState, measure: Measure) -> Floats:
 
 
 def demand_positive(state: RoundState, losses: Floats) -> None:
-    """Fairness compares how large losses are (S, or N x S): a negative one has no place there."""
+    """Reject negative losses (S, or N x S): fairness by loss compares magnitudes."""
     for s in np.flatnonzero((losses.reshape(-1, losses.shape[-1]) < 0).any(0)):
         raise FedmuxError(
-            f"{state.task(s)}: its loss is negative ({np.nanmin(losses[..., s]):g}), and fairness by loss "
-            'compares sizes; add a constant to the loss, or take a method with measure = "error"'
+            f"{state.task(s)}: its loss is negative ({np.nanmin(losses[..., s]):g}), but fairness by loss "
+            'compares sizes; add a constant to the loss, or use a method with measure = "error"'
         )
 
 

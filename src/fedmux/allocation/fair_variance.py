@@ -1,4 +1,4 @@
-"""Least variance with a given expected number of jobs for each task (MMFL-FairVR, [P1] Eq. 23).
+"""Least variance for a given expected number of jobs per task (MMFL-FairVR, [P1] Eq. 23).
 
     minimise  sum_i B_i sum_s U_is^2 / p_is   subject to  sum_s p_is <= 1,  sum_i B_i p_is = m_s for each s
 
@@ -36,8 +36,8 @@ def fair_probabilities(
 ) -> Floats:
     """p (N x S) for scores U > 0 on available pairs, processors B (N), targets m_s (S) and units u_s (S).
 
-    A task with target 0 is left out. Targets beyond what the processors can serve raise ValueError:
-    `feasible_targets` lowers them.
+    A task with target 0 is left out. Raises ValueError for targets that the processors cannot serve; lower
+    them first with `feasible_targets`.
     """
     scores, capacity, available = checked(scores, capacity, available)
     targets = np.asarray(targets, np.float64)
@@ -66,7 +66,7 @@ def fair_probabilities(
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """The dual at some prices."""
+    """The dual at given prices."""
 
     price: Floats  # S: lambda
     p: Floats  # N x S
@@ -81,7 +81,7 @@ class _Dual:
         self.u, self.b, self.m = scores, capacity, targets
 
     def solve(self) -> Floats:
-        # Exact if nobody is saturated, and an upper bound of the solution otherwise.
+        # Exact if nobody is saturated, and an upper bound on the solution otherwise.
         best = here = self._at((self.b @ self.u / self.m) ** 2)
         stalled = 0
         for _ in range(200):
@@ -102,8 +102,8 @@ class _Dual:
         return p
 
     def _polished(self, found: _Point) -> tuple[Floats, float]:
-        """Nearly everybody saturated and scores far apart: prices lie so close together that their digits run
-        out. Scaling columns to the targets and rows to 1 in turn meets the targets; so small a change costs
+        """With nearly everyone saturated and scores far apart, prices are too close together to resolve.
+        Alternately scaling columns to the targets and rows to 1 meets the targets; so small a change costs
         nothing, since the variance is flat at its minimum."""
         p, best = found.p, (found.p, found.worst)
         for _ in range(200):
@@ -124,8 +124,8 @@ class _Dual:
         return _Point(price, p, level, gap, float(self.b @ cost + price @ gap), worst)
 
     def _next(self, here: _Point) -> _Point:
-        """Where a Newton step leads: on (served / m)^-2 = 1, exact at once while nobody is saturated; or, if
-        that falls short, the plain one."""
+        """The result of a Newton step on (served / m)^-2 = 1, which is exact if nobody is saturated; if that
+        makes too little progress, of a plain one."""
         links, excess = self._hessian(here)
         _, label = connected_components(links > 0, directed=False)
         closed = [label == part for part in range(label.max() + 1) if not excess[label == part].any()]
@@ -135,7 +135,7 @@ class _Dual:
         served = here.gap / self.m + 1
         best = here
         for aim in (self.m * (served**3 - served) / 2, here.gap.copy()):
-            for tasks in closed:  # what they get in all cannot change
+            for tasks in closed:  # their total cannot change
                 aim[tasks] -= self.m[tasks] * (aim[tasks].sum() / self.m[tasks].sum())
             step = _solve(links, excess, aim)
             if step @ here.gap > 0:
@@ -147,9 +147,9 @@ class _Dual:
         return best
 
     def _search(self, here: _Point, step: Floats) -> tuple[float, _Point]:
-        """Along a step until the slope of the dual has halved: it is concave, so the slope only falls.
+        """Search along a step until the dual's slope has halved: it is concave, so the slope only falls.
 
-        Beyond the top the dual must have grown as well: steps that fall back could go round in a circle.
+        Past the maximum the dual must also have grown: steps that fall back could cycle.
         """
         slope = float(step @ here.gap)
         low, high, t = 0.0, np.inf, 1.0
@@ -166,9 +166,9 @@ class _Dual:
         return t, there
 
     def _hessian(self, here: _Point) -> tuple[Floats, Floats]:
-        """Minus the derivative of the jobs served by the prices, as links (S x S) and excess (S).
+        """Minus the derivative of served jobs with respect to prices, as links (S x S) and excess (S).
 
-        Saturated clients shift jobs between their tasks (the Laplacian of the links), the others add to a
+        Saturated clients shift jobs between their tasks (the Laplacian of the links); the others add to the
         diagonal (the excess).
         """
         weight = here.p / (2 * here.level)
@@ -181,8 +181,8 @@ class _Dual:
         return links, excess
 
     def _shift(self, here: _Point, closed: list[Bools]) -> Floats:
-        """A step for tasks all of whose clients are saturated though there is room: raising their prices
-        together changes nothing until the first client's mu is used up, so there is no Newton step."""
+        """A step for tasks whose clients are all saturated although less is wanted: raising their prices
+        together changes nothing until the first client's mu reaches 0, so there is no Newton step."""
         step = np.zeros(len(self.m))
         for tasks in closed:
             if here.gap[tasks].sum() > 1e-12 * self.m[tasks].sum():
@@ -191,10 +191,10 @@ class _Dual:
 
 
 def _solve(links: Floats, excess: Floats, right: Floats) -> Floats:
-    """(Laplacian of the links + diagonal of the excess) x = right, eliminated without subtractions.
+    """Solve (Laplacian of the links + diagonal of the excess) x = right by elimination without subtractions.
 
-    So it stays accurate when nearly everybody is saturated (Grassmann, Taksar & Heyman 1985). Without any
-    excess x is given up to a constant: one entry is 0.
+    So it stays accurate when nearly everyone is saturated (Grassmann, Taksar & Heyman 1985). Without any
+    excess x is determined up to a constant: one entry is 0.
     """
     links, excess, right = links.copy(), excess.copy(), right.copy()
     pivots = np.zeros(len(right))
@@ -226,7 +226,7 @@ class FairVarianceAllocator(Allocator):
         available = people.available
         losses = state.signals.losses
         assert losses is not None
-        # Nobody's loss counts as 0 because it is missing or not finite: `checked` names whose it is.
+        # A missing or non-finite loss must not count as 0: `checked` raises and names the client.
         weight = people.shares / np.maximum(people.capacity, 1)[:, None]
         scores, *_ = checked(np.where(available, weight * np.abs(losses), 0.0), people.capacity, available)
         shares = fair_shares(badness(state, self.measure), self.alpha)

@@ -1,9 +1,9 @@
-"""Fair targets of many tasks: the filling of `targets.py` without a list of all sets of tasks.
+"""Fair targets for many tasks: the filling of `targets.py` without listing all sets of tasks.
 
-Whether targets can be served is a flow from tasks through clients' processors; where it falls short, its
-minimum cut is a set of tasks that ask for too much. So a phase of the filling takes a step that the known
+Whether targets can be served is a flow problem from tasks to clients' processors; if the flow falls short,
+its minimum cut is a set of tasks that demand too much. So each phase of the filling takes the step that known
 sets allow, routes the flow, and shortens the step to what the cut allows until nothing is cut (a discrete
-Newton search). Clients with the same tasks count as one.
+Newton search). Clients with the same tasks are merged.
 """
 
 import itertools
@@ -14,9 +14,9 @@ from scipy.sparse.csgraph import connected_components
 
 from fedmux.population import Bools, Floats, Ints
 
-SPREADS = 20  # of demand over processors, before paths are searched
+SPREADS = 20  # rounds of scaling before paths are searched
 EXACT = 1e-13  # of all demand: less is rounding
-TOO_MUCH = 1e-12  # of a set's processors: beyond that it asks for too much
+TOO_MUCH = 1e-12  # of a set's limit: an excess below that is rounding
 
 
 def fill_by_flow(
@@ -24,12 +24,12 @@ def fill_by_flow(
 ) -> Floats:
     """Targets m (S) for positive weights: m = rho w until the total is `jobs` or a set reaches its limit.
 
-    able: N x S, every task has somebody. units: S, what a job takes of a processor. slack: the share that
-    is kept free where a set's clients have other tasks too.
+    able: N x S, every task has a client. units: S, load of a job on a processor. slack: the share that is
+    kept free where a set's clients have other tasks too.
     """
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # sums in one order; many small products wait for threads more than they gain
+    with threadpool_limits(1):  # fixed order of sums; threads slow down many small products
         return _fill(weights, jobs, _Network(capacity, able, slack), units)
 
 
@@ -70,12 +70,12 @@ class _Network:
         number, label = connected_components(has.T @ has > 0, directed=False)
         self.has = np.ascontiguousarray(has.T)  # S x P: 1 where clients of a pattern have a task
         self.processors: Floats = np.bincount(inverse.ravel(), capacity[rows]).astype(np.float64)  # P
-        self.components = [label == part for part in range(number)]  # of tasks that clients link
+        self.components = [label == part for part in range(number)]  # of the graph of tasks linked by clients
         self.slack = slack
-        self.flow: Floats | None = None  # S x P: the last one, to go on from
+        self.flow: Floats | None = None  # S x P: the last one, to start from
 
     def simple(self) -> list[Bools]:
-        """Sets that often stop growing first: single tasks, components, and components less one task."""
+        """Sets that often stop growing first: single tasks, components, components without one task."""
         single = [*np.eye(len(self.has), dtype=bool)]
         parts = [part for part in self.components if part.sum() > 1]
         return single + parts + [part & ~one for part in parts for one in single if (part & one).any()]
@@ -89,11 +89,11 @@ class _Network:
         return all(tasks[part].all() or not tasks[part].any() for part in self.components)
 
     def overloaded(self, demand: Floats) -> list[Bools]:
-        """Sets that ask for more than their limit; none if there is none. Components are known not to.
+        """Sets that demand more than their limit, if any; components are known not to.
 
-        A flow within (1 - slack) of the processors tells: if it cuts nothing, or a set that is not closed.
-        Components that use some of the last processors are cut as a whole, which they may: then a set that
-        asks for too much lacks a task of theirs, or of another component. Each is left out in turn.
+        A flow within (1 - slack) of the processors decides, if it cuts nothing or a set that is not closed.
+        Components may use the slack, and those that do are cut as a whole: then a set that demands too much
+        lacks one of their tasks, or of another component's. Each task is left out in turn.
         """
         room: Floats = (1 - self.slack) * self.processors
         self.flow, cut = route(demand, room, self.has, self.flow)
@@ -105,14 +105,14 @@ class _Network:
         ]
 
     def _parts(self, demand: Floats, room: Floats, cut: Bools) -> list[Bools]:
-        """Sets that hold a part of one component, and of the others all that is cut."""
+        """Sets with part of one component, and all that is cut of the others."""
         assert self.flow is not None
         found = []
         short = np.maximum(demand - self.flow.sum(1), 0.0)
         takes = self.has @ self.flow.T
         for part in self.components:
             beside = cut & ~part
-            excess = demand[beside].sum() - room[self.has[beside].any(0)].sum()  # that others bring along
+            excess = demand[beside].sum() - room[self.has[beside].any(0)].sum()  # of the others
             if not cut[part].any() and not excess > 0:
                 continue
             members = np.flatnonzero(part)
@@ -121,11 +121,11 @@ class _Network:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     share = np.where(short[rest] > 0, short[rest] / takes[rest, without], 0.0)
                 if not excess > 0 and share.sum() <= 1:
-                    continue  # what the others lack is there in the rooms of this one
+                    continue  # this task's room covers what the others lack
                 for one in [None] if not excess > 0 else rest.tolist():
                     asked = np.where(part, demand, 0.0)
                     asked[without] = 0.0
-                    if one is not None:  # its presence in the set is made to bring the others' excess
+                    if one is not None:  # including it in the set adds the others' excess
                         asked[one] += excess
                     some = along_paths(asked, room, self.has, np.where(asked[:, None] > 0, self.flow, 0.0))[1]
                     if some.any():
@@ -136,8 +136,8 @@ class _Network:
 def route(demand: Floats, room: Floats, has: Floats, flow: Floats | None = None) -> tuple[Floats, Bools]:
     """A largest flow (S x P) of demand (S) into room (P) where `has` is 1, and the tasks (S) of its cut.
 
-    None are cut if all demand is served. Demand is spread by scaling tasks and rooms in turn, from `flow` on,
-    which often serves it all.
+    None are cut if all demand is served. Starting from `flow`, tasks and rooms are scaled alternately, which
+    often serves it all.
     """
     flow = has * room if flow is None else flow
     for _ in range(SPREADS):
@@ -151,10 +151,10 @@ def route(demand: Floats, room: Floats, has: Floats, flow: Floats | None = None)
 
 
 def along_paths(demand: Floats, room: Floats, has: Floats, flow: Floats) -> tuple[Floats, Bools]:
-    """A largest flow as in `route`, from one that is within demand and room, which is changed in place.
+    """A largest flow as in `route`, starting from one within demand and room; changes it in place.
 
-    Along shortest paths: a task takes room that is free, or takes over room of another task, which takes
-    over from a third. A path moves flow in all rooms that it can at once, so there are few of them.
+    Along shortest paths: a task takes free room, or takes over room from another task, which takes over from
+    a third. A path moves flow in all possible rooms at once, so few paths are needed.
     """
     least = EXACT * float(demand.sum())
     takes = has @ flow.T  # S x S: what task s could take over from task t
@@ -181,7 +181,7 @@ def along_paths(demand: Floats, room: Floats, has: Floats, flow: Floats) -> tupl
 
 @dataclass(frozen=True, eq=False)
 class _Paths:
-    length: Ints  # S: links of a shortest path from a task that is short, -1: there is none
+    length: Ints  # S: links of a shortest path from a task that is short, -1 if there is none
     previous: Ints  # S
 
     def to(self, task: int) -> list[int]:

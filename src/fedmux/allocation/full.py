@@ -1,4 +1,4 @@
-"""Full participation: every client trains every task it has, each round ([P1] section VII's upper bound)."""
+"""Full participation: every client trains every task it has, every round ([P1] section VII's upper bound)."""
 
 import numpy as np
 

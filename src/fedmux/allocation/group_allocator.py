@@ -10,15 +10,15 @@ from fedmux.allocation.plan import Allocator, Fixed, RoundState
 from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream, torch_seed
 
-MOST_SHOWN = 5000  # clients whose place among the losses is noted
+MOST_SHOWN = 5000  # up to this many clients their positions in the plane of losses are recorded
 Structure = Literal["consistent", "inconsistent"]
 
 
 class GroupAllocator(Allocator):
     """Clients are clustered at the start of each cycle; within it groups rotate over the models.
 
-    Newcomers are put into a group when they first report and take part from the next round on; new models
-    wait for the next cycle; the slots of a model that leaves pass to the one with the largest loss.
+    Newcomers join a group when they first report and take part from the next round on; new models wait for
+    the next cycle; if a model leaves, its slots pass to the model with the largest loss.
     """
 
     needs = frozenset({"loss"})
@@ -29,14 +29,14 @@ class GroupAllocator(Allocator):
         self.centroids = np.zeros((0, 0))  # L x S, NaN in columns that were not used
         self.models = np.zeros(0, np.int64)  # R: the task of each slot
         self.loss = np.zeros(0)  # S: of each task at the C-step
-        # step within the cycle, steps done in it, the column of the last one-column C-step
+        # steps done in this cycle, the column of the last one-column C-step
         self.step, self.column = 0, -1
         self.silhouette = 0.0
         self._clustered = False
         self._plane: list[list[float] | None] = []  # N: of the last C-step
 
     def reporters(self, state: RoundState) -> Bools:
-        """Everybody at the start of a cycle; then only newcomers."""
+        """Everyone at the start of a cycle; then only newcomers."""
         available = state.population.available
         if self._starts(state):
             return available
@@ -61,7 +61,7 @@ class GroupAllocator(Allocator):
         clients = np.flatnonzero(people.available.any(1))
         self.label = np.full(people.clients, -1, np.int64)
         self.centroids = np.full((0, people.tasks), np.nan)
-        self.loss = np.nan_to_num(global_loss(state), nan=-np.inf)  # it orders tasks: its sign counts
+        self.loss = np.nan_to_num(global_loss(state), nan=-np.inf)  # only orders tasks: may be negative
         self.step, self.models, self.silhouette, self._plane = 0, np.zeros(0, np.int64), 0.0, []
         if not len(tasks) or not len(clients):
             return
@@ -83,7 +83,7 @@ class GroupAllocator(Allocator):
                 self._plane[client] = [round(value, 4) for value in place]
 
     def _t_step(self, state: RoundState) -> tuple[tuple[Ints, Ints], int]:
-        """(client, task) of the members drawn from each slot's group, and how many of them are wanted."""
+        """(client, task) of the members drawn from each slot's group, and how many of them are needed."""
         people, rng = state.population, state.rng()
         present = np.flatnonzero(people.available.any(0))
         clients, tasks = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -94,7 +94,7 @@ class GroupAllocator(Allocator):
             if group < 0 or not len(present):
                 continue
             task = self.models[slot]
-            if task not in present:  # it left: its slots go where the loss is largest
+            if task not in present:  # it left: its slots go to the task with the largest loss
                 known = np.intersect1d(present, self.models)
                 if not len(known):
                     continue
@@ -123,18 +123,18 @@ class GroupAllocator(Allocator):
         return self.label if self._clustered else None
 
     def notes(self) -> dict[str, Any]:
-        """The step of the cycle; at a C-step also its groups."""
-        told: dict[str, Any] = {"step": self.step, "steps": len(self.models)}
+        """The step of the cycle; after a C-step also the groups."""
+        notes: dict[str, Any] = {"step": self.step, "steps": len(self.models)}
         if self._clustered:
-            told |= {
+            notes |= {
                 "groups": self.label.tolist(),
                 "centroids": [[None if np.isnan(v) else v for v in row] for row in self.centroids.tolist()],
                 "silhouette": self.silhouette,
                 "slots": self.models.tolist(),
             }
             if self._plane:
-                told["plane"] = self._plane
-        return told
+                notes["plane"] = self._plane
+        return notes
 
     def state(self) -> dict[str, np.ndarray]:
         arrays: dict[str, Floats | Ints] = {

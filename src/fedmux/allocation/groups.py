@@ -1,7 +1,7 @@
-"""Groups of alike clients in rotation (MMFL-Group Sampling, [P3]): clustering, slots, rotation.
+"""Groups of similar clients in rotation (MMFL-Group Sampling, [P3]): clustering, slots, rotation.
 
 C-step: clients report their losses for all models and are clustered by them. T-step: each model trains on
-one group at a time, and all groups meet all models within a cycle. Pure functions here; the allocator that
+one group at a time, and every group meets every model within a cycle. Pure functions; the allocator that
 keeps a cycle's state is in `group_allocator.py`.
 """
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from fedmux.population import Floats, Ints
 
-MOST_COMPARED = 4000  # above this many clients a sample picks the groups: a silhouette compares all pairs
+MOST_COMPARED = 4000  # with more clients, a sample determines the groups: a silhouette compares all pairs
 
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Groups 0..L-1 over the clients given, numbered by their smallest member."""
+    """Groups 0..L-1 of clients, numbered by their smallest member."""
 
     label: Ints  # n
     centroids: Floats  # L x columns, in the units of the losses
@@ -28,12 +28,12 @@ def cluster(
 ) -> Grouping:
     """Group clients (rows) by their losses (columns, NaN where missing); [P3] C-step.
 
-    K-means with the number of groups, from max(models, 2) to `most` (default 2 models), chosen by the mean
-    silhouette; equal scores: fewer groups. Missing losses count as their column's mean. `scale` clusters
-    standardised columns, for models whose losses differ in size.
+    K-means; the number of groups, from max(models, 2) to `most` (default 2 models), maximises the mean
+    silhouette, with ties going to fewer groups. Missing losses count as their column's mean. `scale`
+    standardises columns first, for models whose losses differ in scale.
 
-    With more than `MOST_COMPARED` clients, a sample of that size picks the number of groups and their
-    centres, and K-means over everybody starts from these. The silhouette is then the sample's.
+    With more than `MOST_COMPARED` clients, a sample of that size determines the number of groups and their
+    centres, and K-means over all clients starts from these. The silhouette is then the sample's.
     """
     rng = np.random.default_rng(seed)
     points = fill_missing(losses)
@@ -67,7 +67,7 @@ def cluster(
 
 
 def plane(losses: Floats) -> Floats:
-    """Clients (rows) by their losses on the plane of the two principal components (n x 2), for looking at."""
+    """Clients' losses projected on their two principal components (n x 2), for plots."""
     points = fill_missing(losses)
     _, _, axes = np.linalg.svd(points - points.mean(0), full_matrices=False)
     axes = axes[:2] * np.sign(axes[:2].sum(1, keepdims=True) + 1e-300)  # the sign is free: fix it
@@ -77,7 +77,7 @@ def plane(losses: Floats) -> Floats:
 
 
 def fill_missing(losses: Floats) -> Floats:
-    """NaN replaced by the mean of its column over those that have one (0 without any)."""
+    """NaN replaced by the mean of the known values in its column (0 without any)."""
     known = ~np.isnan(losses)
     total, count = np.where(known, losses, 0.0).sum(0), known.sum(0)
     return np.where(known, losses, np.divide(total, count, out=np.zeros(len(total)), where=count > 0))
@@ -90,25 +90,25 @@ class _Found:
 
 
 def _k_means(points: Floats, number: int, seed: int, *, start: Floats | None = None) -> _Found:
-    """Lloyd's iterations to a fixed point: from `start`, or the best of ten beginnings."""
+    """Lloyd's iterations to a fixed point: from `start`, or the best of ten initialisations."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
     begin = {"n_init": 10} if start is None else {"n_init": 1, "init": start}
-    with threadpool_limits(1):  # sums in one order, so that a run can be repeated bit by bit
+    with threadpool_limits(1):  # fixed order of sums, so that runs are bit-identical
         found = KMeans(number, random_state=seed % 2**32, tol=0, **begin).fit(points)
     return _Found(found.labels_.astype(np.int64), found.cluster_centers_)
 
 
 def _silhouette(points: Floats, label: Ints) -> float:
-    """Mean over the points; the least there is where it is not defined."""
+    """Mean over the points; the minimum, -1, where it is not defined."""
     from sklearn.metrics import silhouette_score
 
     return float(silhouette_score(points, label)) if 1 < len(np.unique(label)) < len(points) else -1.0
 
 
 def _halve(label: Ints, wanted: int, rng: np.random.Generator) -> Ints:
-    """Halve the largest group at random until there are enough: alike clients are interchangeable."""
+    """Halve the largest group at random until there are enough: identical clients are interchangeable."""
     label = number_by_smallest(label)
     while (size := np.bincount(label)).max() > 1 and len(size) < wanted:
         members = rng.permutation(np.flatnonzero(label == size.argmax()))
@@ -127,8 +127,8 @@ def number_by_smallest(label: Ints) -> Ints:
 def slots(losses: Floats, groups: int) -> Ints:
     """The model of each slot of a cycle (R = max(groups, models) of them).
 
-    One slot for each model; further groups get pseudo-models: the models again, the largest loss first
-    (ties: the lower index), round and round.
+    One slot per model; further groups get pseudo-models: the models again, cyclically, largest loss first
+    (ties: lower index).
     """
     models = len(losses)
     order = np.argsort(-losses, kind="stable")
@@ -139,8 +139,8 @@ def slots(losses: Floats, groups: int) -> Ints:
 def rotation(slot_count: int, groups: int, step: int) -> Ints:
     """The group of each slot in a step (0-based) of the cycle, -1: none.
 
-    Slot s works with position (s + 1 + step + 1) mod R. With fewer groups than slots, group j sits at
-    position floor(j R / L) and the other positions are empty, spread evenly.
+    Slot s uses position (s + 1 + step + 1) mod R. With fewer groups than slots, group j is at position
+    floor(j R / L); the other positions are empty, spread evenly.
     """
     at = np.full(slot_count, -1, np.int64)
     at[np.arange(groups) * slot_count // max(groups, 1)] = np.arange(groups)
@@ -148,10 +148,10 @@ def rotation(slot_count: int, groups: int, step: int) -> Ints:
 
 
 def nearest_group(losses: Floats, centroids: Floats) -> int | None:
-    """The group of a newcomer (columns, NaN where missing): the largest cosine similarity with a centroid.
+    """A newcomer's group, by its losses (NaN where missing): the centroid with the largest cosine similarity.
 
-    With a single usable column, or a vector of zeros, cosine says nothing: there the nearest centroid. None
-    without any loss.
+    With a single usable column, or a vector of zeros, cosine is uninformative: then the nearest centroid.
+    None without any loss.
     """
     usable = ~np.isnan(losses) & ~np.isnan(centroids).any(0)
     if not usable.any():

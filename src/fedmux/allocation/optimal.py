@@ -21,10 +21,10 @@ def optimal_probabilities(
     available: Bools | None = None,
     floor: float = 0.0,
 ) -> Floats:
-    """p (N x S) for scores U (N x S, with d / B in them), processors B (N) and m jobs (an expectation).
+    """p (N x S) for scores U (N x S, including d / B), processors B (N) and m expected jobs.
 
     `floor` is added to the score of every available pair. Pairs outside `available` get 0 whatever their
-    score. More jobs than processors means all of them. Clients whose scores are all 0 get what the others
+    score. `jobs` is capped at the number of processors. Clients whose scores are all 0 get what the others
     cannot take, uniformly over their tasks.
     """
     scores, capacity, available = checked(scores, capacity, available)
@@ -57,15 +57,15 @@ def optimal_probabilities(
 def saturate(mass: Floats, capacity: Ints, jobs: float) -> Floats:
     """q_i = min(1, c M_i) with sum_i B_i q_i = m, for M > 0 and 0 <= m < sum B.
 
-    Sets of saturated clients grow until c M <= 1 for all others: phi(c) = sum B min(1, cM) is concave, so
-    each pass is a Newton step from below and stays below the root. Two to six passes without a sort are the
-    rule; scores made to need many are finished by sorting what is left.
+    The set of saturated clients grows until c M <= 1 for all others: phi(c) = sum B min(1, cM) is concave, so
+    each pass is a Newton step from below and stays below the root. Usually two to six passes suffice, without
+    a sort; if adversarial scores need many more, the rest is sorted.
     """
     total = np.ones(len(mass))
     rest = np.arange(len(mass))
     for _ in range(16):
         tail = float((capacity[rest] * mass[rest]).sum())
-        # Written without a division, and strict: a client exactly at 1 needs no place in the set.
+        # Without a division, and strict: a client at exactly 1 need not be in the set.
         over = jobs * mass[rest] > tail
         if not over.any():
             total[rest] = np.minimum(1.0, jobs / tail * mass[rest])
@@ -82,15 +82,15 @@ def _saturate_sorted(mass: Floats, capacity: Ints, jobs: float) -> Floats:
     order = np.argsort(-mass, kind="stable")
     ordered, processors = mass[order], capacity[order]
     tail = np.cumsum((processors * ordered)[::-1])[::-1]
-    left = jobs - np.concatenate([[0], np.cumsum(processors)[:-1]])  # of m, once the clients before are full
-    first = int(np.argmax(tail >= left * ordered))  # so many clients are saturated
+    left = jobs - np.concatenate([[0], np.cumsum(processors)[:-1]])  # of m, with all before saturated
+    first = int(np.argmax(tail >= left * ordered))  # the number of saturated clients
     total = np.ones(len(mass))
     total[order[first:]] = np.minimum(1.0, left[first] / tail[first] * ordered[first:])
     return total
 
 
 def checked_units(units: Floats | None, tasks: int) -> Floats:
-    """What a job of each task takes of a processor (S), default 1."""
+    """Load of a job of each task on a processor (S), default 1."""
     if units is None:
         return np.ones(tasks)
     units = np.asarray(units, np.float64)

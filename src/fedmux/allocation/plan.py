@@ -1,7 +1,7 @@
-"""The grammar that every allocator shares: a round's state in, a plan out, a draw from the plan.
+"""The interface that every allocator shares: a round's state in, a plan out, a draw from the plan.
 
 Section III of [P1] (Zhang et al.): p_is is the probability that one given processor of client i trains
-task s; all processors of a client are alike, so a plan has N x S entries. Each processor makes one
+task s; a client's processors are identical, so a plan has N x S entries. Each processor makes one
 categorical draw over its client's tasks and "none", so it never gets two tasks.
 """
 
@@ -20,14 +20,14 @@ Signal = Literal["loss", "norm", "residual", "projection", "accuracy"]
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is trained a round: `jobs` (m, an expectation) or a `rate` of whatever takes part."""
+    """How much is trained per round: `jobs` (m, in expectation) or a `rate` of all that can take part."""
 
     jobs: float | None = None
     rate: float | None = None
-    wanted: "Budget | None" = None  # what is waited for, where more is drawn; None: all of it
+    wanted: "Budget | None" = None  # what is needed, if more is drawn; None: all of it
 
     def times(self, factor: float) -> "Budget":
-        """So many times as much to draw, of which this is wanted."""
+        """A budget to draw `factor` times as much, of which this much is needed."""
         rate = None if self.rate is None else min(1.0, factor * self.rate)
         return Budget(None if self.jobs is None else factor * self.jobs, rate, self)
 
@@ -48,15 +48,15 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class Signals:
-    """What clients report (N x S, NaN where not asked or not available); None: not wanted."""
+    """What clients report (N x S, NaN where not asked or not available); None: not requested."""
 
     losses: Floats | None = None  # mean loss over the client's own points, before training
     norms: Floats | None = None  # of the update G; of G - h for "residual", of G - beta h for "projection"
-    betas: Floats | None = None  # <G, h> / ||h||^2 for "projection", h the update the client sent last
-    silent: Bools | None = None  # N x S: asked, but without an answer; only real clients are
+    betas: Floats | None = None  # <G, h> / ||h||^2 for "projection", with h the client's last update
+    silent: Bools | None = None  # N x S: asked, but gave no usable answer
 
     def join(self, other: "Signals") -> "Signals":
-        """Both, where they speak of different pairs."""
+        """The union of both, which must cover different pairs."""
 
         def either(mine: Floats | None, theirs: Floats | None) -> Floats | None:
             return (
@@ -70,7 +70,7 @@ class Signals:
         )
 
     def where(self, pairs: Bools) -> "Signals":
-        """What some pairs (N x S, or S for all of a task's) report, and nothing of the others."""
+        """The reports of some pairs only (N x S, or S for whole tasks)."""
 
         def chosen(values: Floats | None) -> Floats | None:
             return None if values is None else np.where(pairs, values, np.nan)
@@ -80,7 +80,7 @@ class Signals:
 
 @dataclass(frozen=True, eq=False)
 class RoundState:
-    """All an allocator or aggregator may look at. Signals are there if the allocator asked for them."""
+    """All that an allocator or aggregator may see. Signals are present if the allocator needs them."""
 
     round: int
     rounds: int
@@ -91,12 +91,12 @@ class RoundState:
     costs: Floats  # S: of a job of each task, in units of the budget
     signals: Signals = Signals()
     accuracies: Floats | None = None  # S: on the validation part of the held-out data
-    units: Floats | None = None  # S: what a job of each task takes of a processor, at least 1; None: all 1
+    units: Floats | None = None  # S: load of a job of each task on a processor, at least 1; None: all 1
     momenta: Floats | None = None  # S: of local SGD; None: none
     names: tuple[str, ...] = ()  # S: of the tasks, for messages
 
     def task(self, s: SupportsIndex) -> str:
-        """What a message calls a task."""
+        """How messages refer to a task."""
         return f'task "{self.names[s]}"' if self.names else f"task {s}"
 
     def rng(self, stream: Stream = Stream.ALLOCATION, *, round: int | None = None) -> np.random.Generator:
@@ -109,7 +109,7 @@ class Assignment:
 
     client: Ints  # J
     task: Ints  # J
-    count: Ints  # J: processors of the client on this task; it trains once, its weight carries the factor
+    count: Ints  # J: processors of the client on this task; it trains once, weighted by the count
     probability: Floats  # J: p_is of one processor
     expected: Floats  # J: E[count] = B_i p_is
 
@@ -117,7 +117,7 @@ class Assignment:
         return len(self.client)
 
     def only(self, rows: Bools, chance: Floats) -> "Assignment":
-        """The jobs of those who return, when each client (N) returns with this chance."""
+        """The jobs that return, if each client (N) returns with this probability."""
         client = self.client[rows]
         expected = self.expected[rows] * chance[client]
         return Assignment(client, self.task[rows], self.count[rows], self.probability[rows], expected)
@@ -128,9 +128,9 @@ class Plan(Protocol):
 
 
 class Allocator:
-    """Decides who trains what. `needs` names the signals it wants; `plan` is pure: arrays in, arrays out.
+    """Decides who trains what. `needs` names the signals it uses; `plan` is pure: arrays in, arrays out.
 
-    The other methods have defaults that suit an allocator without memory.
+    The defaults of the other methods suit an allocator without memory.
     """
 
     needs: frozenset[Signal] = frozenset()
@@ -145,13 +145,13 @@ class Allocator:
         raise NotImplementedError
 
     def learn(self, state: RoundState, seen: "Signals") -> None:
-        """Take note of what the drawn clients that had not been asked reported, if the allocator `learns`."""
+        """Learn from the reports of drawn clients that were not asked before, if the allocator `learns`."""
 
     def forget(self, task: int) -> None:
-        """Drop what was learned of a task: its model has diverged and was set back."""
+        """Drop what was learned about a task: its model has diverged and was reset."""
 
     def scores(self, state: RoundState) -> Floats | None:
-        """N x S: how much each pair that reported matters; None: this allocator does not go by scores."""
+        """N x S: how much each pair that reported matters; None: this allocator does not use scores."""
         return None
 
     def groups(self) -> Ints | None:
@@ -159,23 +159,23 @@ class Allocator:
         return None
 
     def notes(self) -> dict[str, Any]:
-        """What the record should keep of the last plan, as JSON values."""
+        """What to record about the last plan, as JSON values."""
         return {}
 
     def state(self) -> dict[str, np.ndarray]:
-        """What must survive a restart."""
+        """State that must survive a restart."""
         return {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """The reverse of `state`."""
+        """The inverse of `state`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Probabilities:
-    """A plan by probabilities, drawn for each processor on its own.
+    """A plan by probabilities, drawn for each processor independently unless `draws` says otherwise.
 
-    `marginal` (default: `probability`) is what weights divide by, where the plan itself came from a draw.
-    With `clients` set exactly that many clients are drawn without replacement, one job each.
+    If the plan itself is random, weights are divided by `marginal` (default: `probability`). With `clients`
+    set, exactly that many clients are drawn without replacement, one job each.
     """
 
     probability: Floats  # N x S
@@ -183,7 +183,7 @@ class Probabilities:
     marginal: Floats | None = None  # N x S
     clients: int | None = None
     draws: Draws = "independent"
-    costs: Floats | None = None  # S: of a job, where the plan spends its budget in them; None: each is 1
+    costs: Floats | None = None  # S: of a job, if the plan's budget is in costs; None: each is 1
 
     def draw(self, rng: np.random.Generator) -> Assignment:
         if self.draws == "systematic":
@@ -206,7 +206,7 @@ class Probabilities:
         return rows, (point[:, None] >= cumulative).sum(1)
 
     def _active(self, rng: np.random.Generator) -> Ints:
-        """Client of each processor that trains something, with repetition."""
+        """The client of each processor that trains something, with repetition."""
         total = self.probability.sum(1)
         if self.clients is not None:
             candidates = np.flatnonzero(total > 0)
@@ -216,12 +216,12 @@ class Probabilities:
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A plan without chance: the pairs given, each once."""
+    """A deterministic plan: the given pairs, each once."""
 
     client: Ints  # J
     task: Ints  # J
     beyond_capacity: bool = False  # a client may get more jobs than it has processors
-    wanted: int | None = None  # how many of these jobs would do, where more are drawn; None: all
+    wanted: int | None = None  # how many of these jobs are needed, if more are drawn; None: all
 
     def draw(self, rng: np.random.Generator) -> Assignment:
         order = np.lexsort((self.client, self.task))
@@ -230,7 +230,7 @@ class Fixed:
 
 
 def over_selection(plan: Plan, budget: Budget) -> float:
-    """How many times what is wanted a plan asks for, at least 1: less than was meant if there is no more."""
+    """The factor by which a plan over-selects, at least 1; less than intended if clients run out."""
     wanted = budget.wanted or budget
     if isinstance(plan, Fixed):
         return max(1.0, len(plan.client) / plan.wanted) if plan.wanted else 1.0
@@ -248,7 +248,7 @@ def over_selection(plan: Plan, budget: Budget) -> float:
 
 
 def check(plan: Plan, assignment: Assignment, population: Population) -> None:
-    """The invariants of any plan and draw; a breach is a mistake in the allocator, not in the input."""
+    """The invariants of any plan and draw; a violation is a bug in the allocator, not in the input."""
     if isinstance(plan, Probabilities):
         probability, total = plan.probability, plan.probability.sum(1)
         _demand(bool((probability >= 0).all()), "a probability is negative or NaN")

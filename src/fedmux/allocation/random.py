@@ -1,8 +1,8 @@
-"""Random allocation: everybody equally likely, uniform over one's own tasks.
+"""Random allocation: all clients equally likely, each uniform over its own tasks.
 
 [P1] section VII (processors): each usable processor is active with probability m / V, then uniform over
 its client's tasks, p_is = m / (V |S_i|). [P2] section III (clients): m clients without replacement, one
-task each. `spread` is shared with every allocator that first picks who is active and then a task.
+task each. `spread` serves every allocator that first picks who is active and then a task.
 """
 
 from typing import Literal
@@ -19,10 +19,10 @@ Participation = Literal["processors", "clients"]
 def spread(
     state: RoundState, choice: Floats, participation: Participation, marginal: Floats | None = None
 ) -> Probabilities:
-    """A plan in which everyone who can is equally likely to be active and then picks by `choice`.
+    """A plan in which all clients that can are equally likely to be active, and then pick by `choice`.
 
     choice: N x S, rows are distributions over a client's own tasks, or zero for a client that sits out.
-    marginal: the same averaged over the chance that made `choice`, if chance made it.
+    marginal: the expectation of `choice`, if `choice` is random.
     """
     population = state.population
     takes_part = choice.sum(1) > 0
@@ -51,7 +51,7 @@ def uniform_choice(available: np.ndarray) -> Floats:
 
 
 class RandomAllocator(Allocator):
-    """p_is = m / (V |S_i|), or as many whole clients."""
+    """p_is = m / (V |S_i|), or m whole clients."""
 
     def __init__(self, participation: Participation) -> None:
         self.participation = participation
@@ -61,7 +61,7 @@ class RandomAllocator(Allocator):
 
 
 class WarmStart(RandomAllocator):
-    """Everybody trains everything in the first round, then Random."""
+    """All clients train all tasks in the first round, then Random."""
 
     def plan(self, state: RoundState) -> Plan:
         return FullAllocator().plan(state) if state.round == 0 else super().plan(state)

@@ -1,10 +1,10 @@
 """Round robin (Bhuyan & Moharir, as the baseline of [P2] section VI): tasks rotate over random subsets.
 
-A frame has as many rounds as tasks are there when it starts. The clients then present are dealt at random
-into as many subsets, whose sizes differ by at most one; in the frame's round r subset j works on its task
+A frame has as many rounds as there are tasks when it starts. The clients then present are dealt at random
+into as many subsets, whose sizes differ by at most one; in the frame's round r subset j works on task
 (j + r) mod S. A client without that task takes its next one in cyclic order; a client without any sits out.
-Who appears later is dealt too, from a subset drawn at random on, and stays there until the frame ends; a task
-that joins waits for the next frame.
+Clients that appear later are dealt too, starting at a random subset, and stay there until the frame ends; a
+task that joins waits for the next frame.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedmux.randomness import Stream, generator
 
 
 def deal(clients: int, subsets: int, rng: np.random.Generator) -> Ints:
-    """Subset of each client (n): a random permutation dealt out in turn."""
+    """Subset of each client (n): a random permutation dealt out cyclically."""
     subset = np.empty(clients, np.int64)
     subset[rng.permutation(clients)] = np.arange(clients) % subsets
     return subset
@@ -36,8 +36,8 @@ class RoundRobinAllocator(Allocator):
     def __init__(self, participation: Participation) -> None:
         self.participation = participation
         self.frame = self.start = -1  # the frame's number, and its first round
-        self.tasks = np.zeros(0, np.int64)  # T: there when the frame started
-        self.subset = np.zeros(0, np.int64)  # N: of the frame, -1 for who has not been dealt
+        self.tasks = np.zeros(0, np.int64)  # T: present when the frame started
+        self.subset = np.zeros(0, np.int64)  # N: of the frame, -1 for clients not yet dealt
         self.odds = np.zeros((0, 0))  # N x T: how likely the deal put a client into each subset
 
     def plan(self, state: RoundState) -> Probabilities:
@@ -56,7 +56,7 @@ class RoundRobinAllocator(Allocator):
         return spread(state, choice[0], self.participation, choice[1])
 
     def _begin(self, state: RoundState) -> None:
-        """A new frame, if the last one is over or its tasks are gone; in its first round it is dealt anew."""
+        """Start a new frame if the last one is over or its tasks are gone; its first round deals anew."""
         people = state.population
         present = np.flatnonzero(people.available.any(0))
         inside = len(self.subset) == people.clients and self.start < state.round < self.start + len(
@@ -64,7 +64,7 @@ class RoundRobinAllocator(Allocator):
         )
         if inside and np.isin(self.tasks, present).any():
             return
-        if self.frame < 0:  # as if there had been frames of this length all the time
+        if self.frame < 0:  # as if all earlier frames had had this length
             self.frame, turn = divmod(state.round, len(present))
             self.start = state.round - turn
         elif state.round != self.start:
@@ -74,13 +74,13 @@ class RoundRobinAllocator(Allocator):
         self.odds = np.zeros((people.clients, len(present)))
 
     def _deal(self, state: RoundState) -> None:
-        """Put each client that is there for a task of the frame, and was not yet, into a subset."""
+        """Put each client that is present for a task of the frame, and has no subset yet, into one."""
         tasks, first = len(self.tasks), not (self.subset >= 0).any()
         new = np.flatnonzero((self.subset < 0) & state.population.available[:, self.tasks].any(1))
         if first and len(new) >= tasks:
             subset = deal(len(new), tasks, generator(state.seed, Stream.DEAL, round=self.frame))
             self.odds[new] = np.bincount(subset, minlength=tasks) / len(new)
-        else:  # every subset must be possible for few clients too; `task` tells a round from a frame
+        else:  # even few clients may land in any subset; task=1 separates rounds from frames
             rng = generator(state.seed, Stream.DEAL, round=state.round, task=1)
             subset = (deal(len(new), tasks, rng) + rng.integers(tasks)) % tasks
             self.odds[new] = 1 / tasks

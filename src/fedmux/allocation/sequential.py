@@ -1,4 +1,4 @@
-"""One task at a time: the naive baseline of [P1] and [P2], everybody on one task for a block of rounds."""
+"""One task at a time: the naive baseline of [P1] and [P2], all clients on one task for a block of rounds."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from fedmux.population import Floats
 class SequentialAllocator(Allocator):
     def __init__(self, participation: Participation, block: int | None) -> None:
         self.participation = participation
-        self.block = block  # rounds for a task before the next one's turn; None: the run divided evenly
+        self.block = block  # rounds per task before moving to the next; None: the run divided evenly
 
     def plan(self, state: RoundState) -> Probabilities:
         available = state.population.available

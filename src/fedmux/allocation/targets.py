@@ -1,9 +1,9 @@
-"""How many jobs each task can get: fairness wishes lowered to what the processors can serve.
+"""How many jobs each task can get: fair targets lowered to what the processors can serve.
 
 Targets m are attainable iff for every set T of tasks sum_{s in T} m_s <= cap(T), the processors of clients
 that have some task of T (max-flow, min-cut). Where a client of T also has a task outside T, reaching cap(T)
-would leave that task with probability 0, so a little slack is kept. A job of task s may take u_s of a
-processor: then u_s m_s stands in place of m_s.
+would leave that task with probability 0, so a little slack is kept. If a job of task s has load u_s, u_s m_s
+takes the place of m_s.
 """
 
 import numpy as np
@@ -12,19 +12,19 @@ from fedmux.allocation.flow_targets import fill_by_flow
 from fedmux.allocation.optimal import checked_units
 from fedmux.population import Bools, Floats, Ints
 
-MOST_LISTED = 16  # tasks whose sets are all listed; beyond that max-flow finds those that matter
+MOST_LISTED = 16  # up to this many tasks all sets are listed; beyond that max-flow finds those that matter
 SLACK = 0.01
-NEGLIGIBLE = 1e-4  # a weight below this means: not trained this round
+NEGLIGIBLE = 1e-4  # a task with a weight below this is not trained this round
 
 
 def feasible_targets(
     weights: Floats, jobs: float, capacity: Ints, available: Bools, *, units: Floats | None = None
 ) -> Floats:
-    """m_s (S) in the ratios of `weights` (which add up to 1) as far as possible, `jobs` in total.
+    """m_s (S) in proportion to `weights` (which add up to 1) as far as possible, `jobs` in total.
 
-    Weighted max-min filling: all targets grow together, m_s = rho w_s; when a set of tasks reaches what its
-    processors can serve it stops, and the others go on. Feasible ratios are kept exactly. `units` (S): what a
-    job takes of a processor, default 1.
+    Weighted max-min filling: all targets grow together, m_s = rho w_s; a set of tasks that reaches what its
+    processors can serve stops, and the others continue. Feasible ratios are kept exactly. `units` (S): load
+    of a job on a processor, default 1.
     """
     weights = np.asarray(weights, np.float64)
     if not ((weights >= 0) & np.isfinite(weights)).all():
@@ -73,6 +73,6 @@ def _limits(capacity: Ints, able: Bools, slack: float) -> Floats:
         pairs[:, 1] += pairs[:, 0]
     total = inside[-1]
     served = total - inside[::-1]  # clients with a task in T: all but those whose tasks lie outside T
-    # A set is closed if the clients it has are those that have nothing else.
+    # A set is closed if its clients have no other tasks.
     closed = served == inside - inside[0]  # sums of whole numbers are exact
     return np.where(closed, served, (1 - slack) * served)

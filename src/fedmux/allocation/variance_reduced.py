@@ -1,9 +1,9 @@
 """Allocators whose probabilities minimise the variance of the updates ([P1] section IV).
 
-A score U_is says how much client i matters to task s. GVR: d ||G|| / (B eta), the norm of the update that
-every client computes each round. LVR: d |f| / B, its loss before training, a forward pass. Either way the
-probabilities are fixed before the draw, so inverse-probability weights keep the step unbiased whatever the
-score was: a better score only lowers the variance.
+A score U_is says how much client i matters to task s. GVR: d ||G|| / (B eta), with the norm of the update
+that every client computes each round. LVR: d |f| / B, with the loss before training, a forward pass. Either
+way the probabilities are fixed before the draw, so inverse-probability weights keep the step unbiased for any
+score: a better score only lowers the variance.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from fedmux.randomness import Stream
 class ScoreOptions:
     floor: float = 1e-3  # added to every score, as a fraction of the mean score
     mixing: float = 0.05  # share of Random in the probabilities: bounds the weights
-    normalise: bool = False  # give each task the same expected load while nobody is saturated
+    normalise: bool = False  # give each task the same expected load, if nobody is saturated
     report_share: float = 1.0  # of the clients asked for a score each round
     memory: float = 0.5  # weight of a new report against the remembered score, with report_share < 1
     draws: Draws = "independent"
@@ -52,14 +52,14 @@ class VarianceReduced(Allocator):
             load = people.processors @ scores
             before = np.full(len(load), np.nan) if self.load is None else self.load
             mixed_in = np.where(np.isnan(before), load, 0.9 * before + 0.1 * load)
-            self.load = np.where(people.available.any(0), mixed_in, before)  # a task that is away has no load
+            self.load = np.where(people.available.any(0), mixed_in, before)  # an absent task has no load
             scores = scores / np.where(self.load > 0, self.load, 1.0)
         mean = scores[people.available].mean() if people.available.any() else 0.0
         scores = np.where(people.available, scores + self.options.floor * mean, 0.0)
         return mixed(state, scores, self.options.mixing, self.options.draws)
 
     def _scores(self, state: RoundState) -> Floats:
-        """U (N x S); with partial reports the remembered ones, the largest known for those never seen."""
+        """U (N x S); with partial reports, remembered scores, or a task's largest for clients never seen."""
         available = state.population.available
         reported = self.scores(state)
         if self.options.report_share >= 1:
@@ -111,7 +111,7 @@ def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Pro
     """Optimal probabilities for these scores, with a share of Random mixed in.
 
     (1 - g) p + g p_Random keeps the total and the rows, bounds p from below, and costs at most a factor
-    1 / (1 - g) of the optimal variance. Where jobs take more than a processor, Random's are fewer: no
+    1 / (1 - g) of the optimal variance. Where jobs load more than one processor, Random gives out fewer: no
     client's expected load exceeds its processors.
     """
     people = state.population

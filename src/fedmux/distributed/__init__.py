@@ -1,1 +1,1 @@
-"""The processes that train one run together, and the devices they work on."""
+"""The processes that train one run together, and the devices they use."""

@@ -1,4 +1,4 @@
-"""The devices that a run may compute on, and how precisely."""
+"""The devices that a run may compute on."""
 
 import torch
 
@@ -6,7 +6,7 @@ from fedmux.errors import FedmuxError
 
 
 def find_device(name: str, rank: int = 0) -> torch.device:
-    """`auto`, `cpu`, `cuda` (the rank's own) or `cuda:1`; FedmuxError where there is none."""
+    """`auto`, `cpu`, `cuda` (the rank's own) or `cuda:1`; FedmuxError if there is none."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():

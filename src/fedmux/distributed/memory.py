@@ -1,7 +1,7 @@
-"""What to do when a GPU has no memory left: give back what can be made again, do less at a time, wait.
+"""What to do when a GPU is out of memory: free what can be rebuilt, use smaller parts, wait.
 
-Others may use the GPU too, and leave it again. So running out of memory ends a run only when a single row
-does not fit after all that, and then as one line that says so.
+Others may be using the GPU and may leave again. So running out of memory ends a run only if a single row does
+not fit after all that, and then with a one-line error.
 """
 
 import time
@@ -14,27 +14,27 @@ from fedmux.errors import FedmuxError
 from fedmux.importing import first_line
 
 WAITS = (1.0, 5.0, 20.0)  # seconds for others to leave
-SIGNS = ("out of memory", "ALLOC_FAILED")  # in messages of the driver and of cuBLAS, cuDNN and the like
+SIGNS = ("out of memory", "ALLOC_FAILED")  # in messages of the driver, cuBLAS, cuDNN and others
 Release = Callable[[], None]
 T = TypeVar("T")
 
 
 def nothing() -> None:
-    """For those who hold nothing that could be given back."""
+    """For callers with no memory to free."""
 
 
 def is_shortage(error: Exception) -> bool:
-    """Whether an error says that the device has no memory left: torch's own, or one of CUDA's libraries."""
+    """Whether an error, from torch or a CUDA library, says that the device is out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in SIGNS)
 
 
 def in_parts(
     count: int, work: Callable[[slice], object], release: Release = nothing, most: int | None = None
 ) -> None:
-    """Call `work` with consecutive slices of `count` rows, `most` at a time, fewer where memory is short.
+    """Call `work` with consecutive slices of `count` rows, `most` at a time, fewer if memory is short.
 
-    A part that ran out of memory is tried again, so `work` must not change anything that lasts before it has
-    all the memory that it needs.
+    A part that ran out of memory is retried, so `work` must not change any lasting state before it has all
+    the memory it needs.
     """
     begin, size = 0, max(1, count if most is None else most)
     waits, released = list(WAITS), False
@@ -44,7 +44,7 @@ def in_parts(
         if reason is None:
             begin = part.stop
             continue
-        # Out of the handler, whose traceback holds on to what was allocated.
+        # Outside the handler, whose traceback would keep allocations alive.
         release()
         _empty_cache()
         if released and part.stop - part.start > 1:
@@ -55,7 +55,7 @@ def in_parts(
 
 
 def patiently(work: Callable[[], T], release: Release = nothing) -> T:
-    """The same for what cannot be divided, but may be done again from the start."""
+    """The same for work that cannot be split, but can be repeated from the start."""
     results: list[T] = []
     waits = [0.0, *WAITS]
     while (reason := _tried(lambda part: results.append(work()), slice(0))) is not None:
@@ -66,7 +66,7 @@ def patiently(work: Callable[[], T], release: Release = nothing) -> T:
 
 
 def _tried(work: Callable[[slice], object], part: slice) -> str | None:
-    """Why there was no memory; None: it is done."""
+    """Why there was no memory; None if the work is done."""
     try:
         work(part)
     except RuntimeError as error:
@@ -79,8 +79,8 @@ def _tried(work: Callable[[slice], object], part: slice) -> str | None:
 def _wait(waits: list[float], reason: str) -> None:
     if not waits:
         raise FedmuxError(
-            f'the GPU has too little memory free ({reason}); free some, or choose execution.device = "cpu"; '
-            "a run that had begun continues from its last checkpoint: `fedmux resume RUN`"
+            f'the GPU has too little free memory ({reason}); free some, or choose execution.device = "cpu"; '
+            "a run that had started continues from its last checkpoint: `fedmux resume RUN`"
         )
     time.sleep(waits.pop(0))
 

@@ -1,8 +1,8 @@
 """The processes that train one run together: single program, multiple data, on torch.distributed.
 
 Every process holds the models and makes the same plan, since plans follow from the seed; client work is
-divided, and what the parts have in common is added up here. A team of one has nothing to add. Tensors and
-numbers travel, nothing is ever unpickled.
+divided, and partial sums are added up here. A team of one has nothing to add. Only tensors and numbers are
+sent; nothing is ever unpickled.
 """
 
 import hashlib
@@ -21,39 +21,39 @@ from fedmux.importing import first_line
 
 
 class TeamLost(FedmuxError):
-    """Another process of the team failed or died: the run cannot go on."""
+    """Another process of the team failed or died: the run cannot continue."""
 
 
 class Team:
-    """One process alone; `Processes` is the real thing."""
+    """The interface, and a team of one; `Processes` is a real team."""
 
     rank = 0
     size = 1
 
     def sum(self, *parts: Tensor | np.ndarray) -> None:
-        """Add up each array over the team, in place."""
+        """Sum each array over the team, in place."""
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true of anyone."""
+        """Whether the flag is true in any process."""
         return flag
 
     def gather(self, rows: Tensor) -> Tensor:
-        """At rank 0: everyone's rows (k x P, on the CPU) below each other, by rank. Elsewhere: one's own."""
+        """At rank 0: all processes' rows (k x P, on the CPU), concatenated by rank. Elsewhere: its own."""
         return rows
 
     def share(self, tensors: dict[str, Tensor], table: dict[str, Any]) -> tuple[dict[str, Tensor], Any]:
-        """Rank 0's tensors and JSON values, at everyone."""
+        """Rank 0's tensors and JSON values, in every process."""
         return tensors, table
 
     def agree(self, what: str, *arrays: np.ndarray) -> None:
-        """TeamLost unless everyone has the same arrays."""
+        """TeamLost unless all processes have the same arrays."""
 
 
 ALONE = Team()
 
 
 class Processes(Team):
-    """The process group of torch.distributed; `reason` says why another process is gone, if anyone knows."""
+    """A process group of torch.distributed; `reason` says why another process is gone, if known."""
 
     def __init__(self, reason: Callable[[], str]) -> None:
         import torch.distributed as dist
@@ -64,7 +64,7 @@ class Processes(Team):
     def _together(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # a peer's connection broke, or it kept everyone waiting too long
+        except RuntimeError as error:  # a peer's connection broke or timed out
             raise TeamLost(self._reason() or first_line(error)) from error
 
     def sum(self, *parts: Tensor | np.ndarray) -> None:
@@ -121,24 +121,24 @@ class Processes(Team):
 
         with self._together():
             if tensor.numel():
-                # As bytes: not every backend knows every type.
+                # As bytes: not every backend supports every dtype.
                 dist.broadcast(tensor.view(-1).view(torch.uint8), 0)
         return tensor
 
     def agree(self, what: str, *arrays: np.ndarray) -> None:
         digest = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).digest()
-        table = np.zeros(self.size, np.int64)  # everyone's own place
+        table = np.zeros(self.size, np.int64)  # one entry per process
         table[self.rank] = int.from_bytes(digest, "little", signed=True)
         self.sum(table)
         if (table != table[0]).any():
             others = np.flatnonzero(table != table[0]).tolist()
             raise TeamLost(
-                f"processes {others} came to another {what} than process 0; the same experiment, versions "
-                "and kind of processor are needed everywhere"
+                f"processes {others} got a different {what} than process 0; all need the same experiment, "
+                "versions and kind of processor"
             )
 
 
 def from_environment() -> bool:
-    """Whether torchrun (or the like) started this process as one of several."""
+    """Whether torchrun (or similar) started this process as one of several."""
     given = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     return all(value.isdecimal() for value in given) and int(given[1]) > 1

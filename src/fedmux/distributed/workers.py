@@ -1,7 +1,7 @@
-"""How a team comes together: processes started here beside this one, or by torchrun on many machines.
+"""How a team is formed: from processes started here, or by torchrun on many machines.
 
-Processes on one machine meet in a file and talk over the loopback interface alone. One that fails leaves
-word of why; one that dies is missed by the others at once.
+Processes on one machine rendezvous through a file and talk over the loopback interface only. A process that
+fails leaves a message that says why; one that dies is noticed by the others at once.
 """
 
 import datetime
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 WORD = "fedmux-failure"  # key under which a failing process says why
-PATIENCE = datetime.timedelta(hours=3)  # for a slow one; a dead one is missed at once
+PATIENCE = datetime.timedelta(hours=3)  # for a slow process; a dead one is noticed at once
 GUARD = '; a Python script that starts workers needs `if __name__ == "__main__":` around its work'
 Follow = Callable[[Team], None]  # what the other processes do
 
@@ -47,13 +47,13 @@ class Wanted(Protocol):
 
 @contextmanager
 def joined(wanted: Wanted | None, follow: Follow) -> Iterator[Team]:
-    """The team that an experiment asks for. Processes started here run `follow`."""
+    """The team that an experiment asks for. The processes started here run `follow`."""
     if from_environment():
         with _from_environment() as team:
             yield team
         return
-    assert wanted is not None, "only torchrun's processes can wait to be told"
-    find_device(wanted.device)  # refused before anything is made or started
+    assert wanted is not None, "only torchrun's processes can receive the experiment later"
+    find_device(wanted.device)  # fails before anything is created or started
     size = count(wanted)
     if size == 1:
         yield ALONE
@@ -63,7 +63,7 @@ def joined(wanted: Wanted | None, follow: Follow) -> Iterator[Team]:
 
 
 def count(wanted: Wanted) -> int:
-    """Processes on this machine: as many as asked for, or one a core, or one a GPU."""
+    """Number of processes on this machine: as configured, or one per core, or one per GPU."""
     if wanted.workers != "auto":
         return wanted.workers
     if find_device(wanted.device).type == "cuda":
@@ -72,7 +72,7 @@ def count(wanted: Wanted) -> int:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -92,14 +92,14 @@ def _started(size: int, name: str, follow: Follow) -> Iterator[Team]:
         store = FileStore(str(place), size)
 
         def reason() -> str:
-            for _ in range(20):  # whoever is going down may need a moment to be gone
+            for _ in range(20):  # a failing process may need a moment to exit
                 if store.check([WORD]):
                     return store.get(WORD).decode()
                 for rank, process in enumerate(crew, 1):
-                    if code := process.exitcode:  # those who only miss another end with 0
+                    if code := process.exitcode:  # those that only lost another process end with 0
                         how = f"signal {-code}" if code < 0 else f"exit code {code}"
                         guard = "" if code != 1 or dist.is_initialized() else GUARD
-                        return f"worker {rank} of {size} ended before its time ({how}){guard}"
+                        return f"worker {rank} of {size} ended early ({how}){guard}"
                 time.sleep(0.1)
             return ""
 
@@ -121,11 +121,11 @@ def _started(size: int, name: str, follow: Follow) -> Iterator[Team]:
 
 
 def _start(crew: "list[multiprocessing.context.SpawnProcess]") -> None:
-    """Ctrl-C is for the first process, which tells the others: they inherit that it is blocked."""
-    resource_tracker.ensure_running()  # or the first start would unblock it
+    """Start workers with SIGINT blocked, which they inherit: the first process handles Ctrl-C for all."""
+    resource_tracker.ensure_running()  # otherwise the first start would unblock it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with current_directory_importable():  # a method of the user's own may be there
+        with current_directory_importable():  # it may contain the user's own method
             for process in crew:
                 process.start()
     except OSError as error:
@@ -137,7 +137,7 @@ def _start(crew: "list[multiprocessing.context.SpawnProcess]") -> None:
 def _wait_until_ready(
     store: "Store", crew: "list[multiprocessing.context.SpawnProcess]", reason: Callable[[], str]
 ) -> None:
-    """Joining waits for everyone; so see first that everyone comes."""
+    """Wait until all workers are ready: joining would hang if one of them has died."""
     while not all(store.check([f"ready-{rank}"]) for rank, _ in enumerate(crew, 1)):
         if any(process.exitcode is not None for process in crew):
             raise TeamLost(reason())
@@ -145,7 +145,7 @@ def _wait_until_ready(
 
 
 def join(store: "Store", rank: int, size: int, device: torch.device, shared: bool = False) -> None:
-    """Make the process group of processes on this machine; `shared`: all use one GPU."""
+    """Create the process group of this machine's processes; `shared`: all use one GPU."""
     import torch.distributed as dist
 
     before = os.environ.get("GLOO_SOCKET_IFNAME")
@@ -161,17 +161,17 @@ def join(store: "Store", rank: int, size: int, device: torch.device, shared: boo
 
 
 def _backend(device: torch.device, here: int) -> str:
-    """NCCL between GPUs, as long as no two processes share one; gloo for all else."""
+    """NCCL between GPUs, provided no two processes share one; gloo for everything else."""
     own_gpus = device.type == "cuda" and here <= torch.cuda.device_count()
     return "cpu:gloo,cuda:nccl" if own_gpus else "gloo"
 
 
 def _work(rank: int, size: int, place: Path, name: str, follow: Follow) -> None:
-    """The life of a process started here."""
+    """The main function of a worker process."""
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore
 
-    tempfile.tempdir = str(place.parent)  # the first process clears up, even after those that are killed
+    tempfile.tempdir = str(place.parent)  # the first process cleans up, even after workers are killed
     threading.Thread(target=_end_with_parent, args=(place.parent,), daemon=True).start()
     store = FileStore(str(place), size)
     code = 0
@@ -186,7 +186,7 @@ def _work(rank: int, size: int, place: Path, name: str, follow: Follow) -> None:
             dist.destroy_process_group()
     except SystemExit as ended:
         code = int(ended.code or 0)
-    os._exit(code)  # at once: threads of a group that has lost someone would abort the process as it ends
+    os._exit(code)  # at once: threads of a broken process group would abort the process at exit
 
 
 def _end_with_parent(folder: Path) -> None:
@@ -199,7 +199,7 @@ def _end_with_parent(folder: Path) -> None:
 
 @contextmanager
 def _from_environment() -> Iterator[Team]:
-    """As torchrun says: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK, LOCAL_WORLD_SIZE."""
+    """From torchrun's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK and LOCAL_WORLD_SIZE."""
     import torch.distributed as dist
 
     here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
@@ -210,7 +210,7 @@ def _from_environment() -> Iterator[Team]:
         dist.init_process_group(_backend(device, here), timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise FedmuxError(
-            f"RANK and WORLD_SIZE say that this is one of several processes, but they do not come together: "
+            f"RANK and WORLD_SIZE say that this is one of several processes, but they cannot connect: "
             f"{first_line(error)}; start them with torchrun, or unset these variables"
         ) from None
     store = dist.distributed_c10d._get_default_store()
@@ -235,7 +235,7 @@ def _from_environment() -> Iterator[Team]:
 
 @contextmanager
 def _leaving_word(store: "Store") -> Iterator[None]:
-    """A process other than the first says why it fails where the first one looks, and ends quietly."""
+    """If a worker fails, it leaves the reason in the store for the first process and exits quietly."""
     try:
         yield
     except (TeamLost, Interrupted, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Clients and tasks that come and go, clients that are away for a while, and clients that do not return."""
+"""Clients and tasks that come and go, clients that are absent for a while, and clients that drop out."""
 
 from fedmux.dynamics.presence import Presence
 from fedmux.dynamics.returns import Returns

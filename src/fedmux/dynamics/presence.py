@@ -1,8 +1,7 @@
-"""Who is there in which round.
+"""Which clients and tasks are present in which round.
 
-All clients and tasks that will ever be there have their place in the arrays from the start; what changes
-from round to round is who is present. Everything follows from the seed and the round, so a run can be
-resumed anywhere.
+The arrays have room for all clients and tasks from the start; only presence changes from round to round.
+Everything follows from the seed and the round, so a run can be resumed at any round.
 """
 
 import csv
@@ -21,7 +20,7 @@ from fedmux.randomness import Stream, generator
 
 @dataclass(eq=False)
 class Presence:
-    """Who is there in which round. Replays events from the last round asked for, or from the start."""
+    """Who is present in which round. Replays events from the last round queried, or from the start."""
 
     clients: int
     tasks: list[str]
@@ -48,13 +47,13 @@ class Presence:
 
     @property
     def constant(self) -> bool:
-        """Nothing ever changes."""
+        """Everyone is present in every round."""
         return not (self.events or self.arrivals or self.departures or self.absence) and bool(
             self.joined.all()
         )
 
     def at(self, round: int) -> tuple[Bools, Bools]:
-        """Clients (N) and tasks (S) that are there in a round, counted from 0."""
+        """Clients (N) and tasks (S) that are present in a round, counted from 0."""
         if round < self.round:
             self._reset()
         for number in range(self.round + 1, round + 1):
@@ -83,7 +82,7 @@ class Presence:
         }
 
     def _change(self, joins: bool, who: int | float | list[int], rng: np.random.Generator) -> None:
-        """Joining takes the absent in order of their numbers; leaving takes the present at random."""
+        """Absent clients join in order of their numbers; present ones leave at random."""
         candidates = np.flatnonzero(self.joined != joins)
         if isinstance(who, list):
             chosen: Ints = np.array(who, np.int64)
@@ -93,16 +92,16 @@ class Presence:
         self.joined[chosen] = joins
 
     def _arrivals(self, process: Process, round: int, stream: int) -> int:
-        """How many arrival times of the process fall into a round."""
+        """Number of arrivals of the process in a round."""
         times = generator(self.seed, Stream.ARRIVALS, task=stream)
         clock, count = 0.0, 0
-        while clock < round + 1:  # the waiting times are drawn anew, so nothing has to be kept
+        while clock < round + 1:  # waiting times are redrawn from the start, so there is no state to keep
             clock += times.exponential(process.mean_wait)
             count += round <= clock < round + 1
         return count
 
     def _trace(self) -> Callable[[int], Bools]:
-        """Round -> clients that are away (N)."""
+        """Round -> clients that are absent (N)."""
         absence = self.absence
         nobody = np.zeros(self.clients, bool)
         if absence is None:
@@ -128,7 +127,7 @@ def _inside(intervals: Ints, round: int, clients: int) -> Bools:
 
 
 def read_intervals(path: str, clients: int) -> Ints:
-    """(client, first round, last round) rows of a CSV file with that header."""
+    """Rows (client, first round, last round) of a CSV file with the header client, first, last."""
     rows = []
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:

@@ -1,4 +1,4 @@
-"""Which of the drawn clients return their updates, and what that does to the weights of those that do."""
+"""Which drawn clients return their updates, and how the weights of those that do are corrected."""
 
 import math
 
@@ -10,29 +10,29 @@ from fedmux.randomness import Stream, generator
 
 
 class Returns:
-    """Which of the drawn clients return, in time if others are faster, and how likely that is."""
+    """Which drawn clients return, which of them in time, and how likely that is."""
 
     def __init__(
         self, dropout: Dropout | None, clients: int, seed: int, stragglers: Stragglers | None = None
     ) -> None:
         self.dropout, self.stragglers, self.seed = dropout, stragglers, seed
         loss = rates(dropout.rate, clients, generator(seed, Stream.DROPOUT)) if dropout else np.zeros(clients)
-        self.probability = 1 - loss  # N: to return at all
+        self.probability = 1 - loss  # N: of returning at all
         self.drawn, self.returned = np.zeros(clients), np.zeros(clients)
 
     def enough(self, clients: Ints, over_selection: float) -> int | None:
-        """How many of the drawn clients (J) are waited for, so many times those wanted; None: all."""
+        """How many of the drawn clients (J) to wait for, given the over-selection factor; None: all."""
         if self.stragglers is None:
             return None
         return math.ceil(len(np.unique(clients)) / over_selection - 1e-9)
 
     def draw(self, round: int) -> Bools:
-        """Clients that would return this round (N)."""
+        """Clients that would return in this round (N)."""
         rng = generator(self.seed, Stream.DROPOUT, round=round + 1)
         return rng.random(len(self.probability)) < self.probability
 
     def first(self, clients: Ints, back: Bools, enough: int | None, round: int) -> Bools:
-        """Of the jobs that come back (J) those of the `enough` clients that are fastest."""
+        """Of the jobs that come back (J), those of the fastest `enough` clients."""
         came = np.unique(clients[back])
         if self.stragglers is None or enough is None or len(came) <= enough:
             return back
@@ -42,10 +42,10 @@ class Returns:
         return back & np.isin(clients, came[np.argsort(times[came])[:enough]])
 
     def correction(self, clients: Ints, came: Bools, back: Bools) -> Floats:
-        """What weights are divided by (N), when of these jobs (J) these could come and these were taken.
+        """Divisors of the weights (N), given which jobs (J) could have come back and which were taken.
 
-        A dropout takes a client with its own probability; being among the first is as likely for everyone who
-        could come. The product keeps the expected step even though a round may lose everybody.
+        Each client drops out with its own probability; all that could come back are equally likely to be
+        among the first. Dividing by the product keeps the expected step, even if a round may lose everyone.
         """
         if self.stragglers is not None and self.stragglers.correction == "estimated":
             return self._estimated()
@@ -57,12 +57,12 @@ class Returns:
         return chance * len(np.unique(clients[back])) / max(1, len(np.unique(clients[came])))
 
     def _estimated(self) -> Floats:
-        """N: from each client's own record, drawn towards the fleet's while it is short."""
+        """N: from each client's own record, shrunk towards the fleet's while it is short."""
         fleet = (self.returned.sum() + 1) / (self.drawn.sum() + 1)
         return (self.returned + 5 * fleet) / (self.drawn + 5)
 
     def learn(self, clients: Ints, came: Bools, back: Bools) -> None:
-        """Take note of a round: the clients drawn, and which of them came, or were taken if that counts."""
+        """Record a round: the clients drawn, and which came back (or were taken, if that is what counts)."""
         taken = back if self.stragglers is not None and self.stragglers.correction == "estimated" else came
         self.drawn[clients] += 1
         self.returned[clients[taken]] += 1

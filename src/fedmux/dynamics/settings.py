@@ -1,4 +1,4 @@
-"""The sections of an experiment about clients and tasks that come, go, stay away or do not return."""
+"""The sections of an experiment for clients and tasks that come, go, are absent or drop out."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ class _Settings(BaseModel):
 def _check_who(value: Any) -> Any:
     if isinstance(value, list):
         if any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in value):
-            raise ValueError("a list must hold numbers of clients, counted from 0")
+            raise ValueError("a list must hold client numbers, counted from 0")
     elif isinstance(value, float):
         if not 0 < value <= 1:
             raise ValueError("a share must be above 0 and at most 1")
@@ -28,85 +28,87 @@ Who = Annotated[int | float | list[int], BeforeValidator(_check_who)]
 
 
 class Event(_Settings):
-    """Something that happens before a round: clients or tasks join or leave."""
+    """Clients or tasks that join or leave before a round."""
 
-    round: int = Field(ge=1, description="the round it comes before, counted from 1")
+    round: int = Field(ge=1, description="the round before which it happens, counted from 1")
     join: Who = Field(
-        0, description="clients: how many of those absent, which ones, or what share (1.0 is all)"
+        0, description="absent clients that join: how many, a list of them, or a share (1.0 is all)"
     )
-    leave: Who = Field(0, description="clients: how many of those present, which ones, or what share")
+    leave: Who = Field(0, description="present clients that leave: how many, a list of them, or a share")
     join_tasks: list[str] = Field([], description="tasks that start; until then they are absent")
-    leave_tasks: list[str] = Field([], description="tasks that end; their models are kept as they are")
+    leave_tasks: list[str] = Field([], description="tasks that end; their models stay as they are")
 
 
 class Process(_Settings):
-    """Clients that come or go at random times: exponential waiting times, some at a time."""
+    """Clients that join or leave at random times, with exponential waiting times in between."""
 
-    mean_wait: float = Field(gt=0, description="rounds between two such times, on average")
-    clients: int = Field(1, ge=1, description="clients at a time")
+    mean_wait: float = Field(gt=0, description="mean number of rounds between two arrivals (or departures)")
+    clients: int = Field(1, ge=1, description="clients per arrival (or departure)")
 
 
 class Absence(_Settings):
-    """Clients that are away in some rounds and come back."""
+    """Clients that are absent in some rounds and come back."""
 
     kind: Literal["random", "cycle", "file"] = Field(
         description="`random`: present with probability `present` in each round; `cycle`: present for that "
         "share of every `period` rounds, each client with its own phase; `file`: present only in the "
-        "intervals of a CSV file"
+        "intervals listed in a CSV file"
     )
     present: float | tuple[float, float] = Field(
-        0.8, description="share of rounds a client is present, or a range from which each client has its own"
+        0.8,
+        description="share of rounds a client is present, or a range from which clients draw their own",
     )
-    period: int = Field(24, ge=2, description="of `cycle`: rounds of a day")
-    file: str | None = Field(None, description="of `file`: CSV with the columns client, first, last (rounds)")
+    period: int = Field(24, ge=2, description="for `cycle`: rounds per cycle, such as a day")
+    file: str | None = Field(None, description="for `file`: CSV with columns client, first, last (rounds)")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Absence":
         low, high = _ends(self.present)
         if not 0 <= low <= high <= 1:
-            raise ValueError("present must lie between 0 and 1, the lower end first")
+            raise ValueError("present must lie between 0 and 1, lower end first")
         if (self.kind == "file") != (self.file is not None):
             raise ValueError('file goes with kind = "file"')
         return self
 
 
 class Dropout(_Settings):
-    """Drawn clients that fail to return their updates."""
+    """Drawn clients that do not return their updates."""
 
     rate: float | tuple[float, float] = Field(
-        description="probability that a client drawn in a round does not return, or a range over clients"
+        description="probability that a drawn client does not return, or a range from which clients draw "
+        "their own"
     )
     correction: Literal["known", "estimated", "none"] = Field(
         "known",
-        description="unbiased weights are divided by the probability to return: `known`, or `estimated` from "
-        "the past; `none` leaves the expected step too small. Averages divide by the weight that came back "
-        "whatever this says: their steps keep their length and lean towards clients that return",
+        description="unbiased weights are divided by the probability of returning: `known`, or `estimated` "
+        "from past rounds; `none`: not divided, so the expected step is too small. Averages ignore this and "
+        "divide by the weight that came back: their steps keep their length but favour clients that return",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> "Dropout":
         low, high = _ends(self.rate)
         if not 0 <= low <= high < 1:
-            raise ValueError("rate must be at least 0 and below 1, the lower end first")
+            raise ValueError("rate must be at least 0 and below 1, lower end first")
         return self
 
 
 class Stragglers(_Settings):
-    """More clients are drawn than are waited for; the first to answer count."""
+    """More clients are drawn than needed; the first to answer count."""
 
     over_selection: float = Field(
-        gt=1, le=10, description="draw this many times the jobs, take the first answers up to the jobs wanted"
+        gt=1, le=10, description="draw this many times the jobs needed, and use the first answers"
     )
     correction: Literal["share", "estimated"] = Field(
         "share",
-        description="unbiased weights are divided by the probability to be in time: `share`: the part of the "
-        "clients that could answer that was taken, for clients that are equally fast; `estimated`: each "
-        "client's own record, which covers dropouts too",
+        description="unbiased weights are divided by the probability of answering in time. `share`: the "
+        "fraction of available answers that was used, for equally fast clients; `estimated`: each client's "
+        "own record, which covers dropouts too",
     )
     spread: float = Field(
         0.0,
         ge=0,
-        description="of simulations: standard deviation of the logarithm of clients' mean times; 0: alike",
+        description="in simulations: standard deviation of the log of clients' mean times; 0: all alike",
     )
 
 
@@ -115,5 +117,5 @@ def _ends(value: float | tuple[float, float]) -> tuple[float, float]:
 
 
 def rates(value: float | tuple[float, float], clients: int, rng: np.random.Generator) -> Floats:
-    """One number for each client (N): the same, or drawn from a range."""
+    """One number per client (N): the same for all, or drawn from a range."""
     return rng.uniform(*_ends(value), clients)

@@ -1,6 +1,6 @@
 """The validated description of a run, from a TOML file or from Python.
 
-Unknown keys, wrong types and impossible values are refused before any work starts. Every field carries a
+Unknown keys, wrong types and impossible values are rejected before any work starts. Every field has a
 description: `docs/experiment-file.md` is generated from them.
 """
 
@@ -35,12 +35,12 @@ class Experiment(Settings):
     """Several models trained over one fleet by one method."""
 
     name: str = Field(
-        "experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="names the run folder"
+        "experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="also names the run folder"
     )
-    rounds: int = Field(ge=1, description="rounds to train")
-    seed: int = Field(0, ge=0, lt=2**63, description="every random draw follows from it")
+    rounds: int = Field(ge=1, description="number of rounds to train")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
     method: MethodChoice = Field(
-        description="who trains what and how it is combined: a name, or a table with options"
+        description="how clients are allocated and updates aggregated: a name, or a table with options"
     )
     population: PopulationSettings
     tasks: list[TaskSettings] = Field(alias="task", min_length=1)
@@ -61,7 +61,7 @@ class Experiment(Settings):
     def _consistent(self) -> "Experiment":
         names = [task.name for task in self.tasks]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f'two tasks are named "{min(twice)}"; names must differ')
+            raise ValueError(f'two tasks are named "{min(twice)}"; give each its own name')
         for event in self.events:
             for name in (*event.join_tasks, *event.leave_tasks):
                 if name not in names:
@@ -82,12 +82,12 @@ class Experiment(Settings):
 
     @property
     def metrics(self) -> dict[str, str]:
-        """What each task is scored by."""
+        """The metric of each task, by name."""
         return {task.name: task.metric or default_metric(task.loss) for task in self.tasks}
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Experiment":
-        """From a TOML file, with `key=value` overrides; FedmuxError names file, key and remedy."""
+        """From a TOML file, with `key=value` overrides; FedmuxError names the file, the key and the fix."""
         return validated(cls, read_experiment(path, overrides), str(path))
 
     def executed(self, execution: Mapping[str, Any]) -> "Experiment":
@@ -96,5 +96,5 @@ class Experiment(Settings):
         return self.model_copy(update={"execution": validated(Execution, table, "[execution]")})
 
     def table(self) -> dict[str, Any]:
-        """The whole configuration as it would stand in a file."""
+        """The whole configuration as it would be in a file."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

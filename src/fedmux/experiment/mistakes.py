@@ -1,4 +1,4 @@
-"""From a validation error to lines a person can act on: where, what, and what would be right."""
+"""Turns pydantic's validation errors into lines a person can act on: where, what is wrong, how to fix it."""
 
 import difflib
 import re
@@ -21,23 +21,23 @@ def validated(kind: type[Validated], table: dict[str, Any], source: str) -> Vali
 
 
 def problems(error: ValidationError, kind: type[BaseModel], table: Any = None) -> list[str]:
-    """One line for each thing that is wrong: where, what, and what would be right."""
+    """One line for each error: where, what is wrong, how to fix it."""
     items = [_Problem.of(item, kind, table) for item in error.errors(include_url=False)]
     meant = {(*item.path[:-1], item.close) for item in items if item.close}
     lines: dict[tuple[str | int, ...], str] = {}
     for item in items:
         if item.sort == "missing" and item.path in meant:
-            continue  # it is there, misspelt
+            continue  # it is present, but misspelt
         lines[item.path] = f"{lines[item.path]} or {item.message}" if item.path in lines else item.line(table)
     return list(lines.values())
 
 
 @dataclass(frozen=True)
 class _Problem:
-    sort: str  # pydantic's type of it
+    sort: str  # pydantic's error type
     path: tuple[str | int, ...]  # as in the file
     message: str
-    close: str | None = None  # what an unknown key may have been meant to be
+    close: str | None = None  # the known key that an unknown one resembles
 
     @classmethod
     def of(cls, item: Any, kind: type[BaseModel], table: Any) -> "_Problem":
@@ -56,8 +56,8 @@ class _Problem:
         message = re.sub(r"a valid dictionary( or .*)?$", "a table", message)
         message = re.sub(r", unable to parse .*$", "", message)
         value = item["input"]
-        told = "got" in message or (isinstance(value, str) and value in message)
-        got = f", got {value!r}" if isinstance(value, str | int | float) and not told else ""
+        shown = "got" in message or (isinstance(value, str) and value in message)
+        got = f", got {value!r}" if isinstance(value, str | int | float) and not shown else ""
         return cls(item["type"], path, message + got)
 
     def line(self, table: Any) -> str:
@@ -76,13 +76,13 @@ class _Problem:
 def _path(
     location: Sequence[str | int], kind: type[BaseModel], error: str, table: Any
 ) -> tuple[tuple[str | int, ...], list[type[BaseModel]]]:
-    """The location without what pydantic adds, and the models whose keys may stand at its end.
+    """The location without what pydantic adds, and the models whose keys are possible at its end.
 
-    Pydantic adds union tags, and the inside of a value that is shorthand for a table.
+    Pydantic adds union tags, and paths into the table that a shorthand value stands for.
     """
     path: list[str | int] = []
-    kinds = [kind]  # models at this place
-    value = table  # at this place; the table itself is not always known
+    kinds = [kind]  # possible models at this place
+    value = table  # at this place; None where the table is not known
     for position, part in enumerate(location):
         if len(kinds) > 1:  # a union of models: the tag comes first
             kinds = [one for one in kinds if part in _tags(one)] or kinds
@@ -124,7 +124,7 @@ def _place(path: list[str | int], table: Any) -> tuple[str, str]:
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """What a place calls this model among others."""
+    """The union tags by which pydantic may refer to this model."""
     kind = model.model_fields.get("kind")
     return (model.__name__, kind.default if kind else None)
 

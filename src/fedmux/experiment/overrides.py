@@ -11,7 +11,7 @@ from fedmux.toml import read_toml
 
 
 def read_experiment(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """An experiment file's table, with each `key=value` put in."""
+    """An experiment file's table with each `key=value` applied."""
     table = read_toml(path)
     for override in overrides:
         put(table, override)
@@ -45,7 +45,7 @@ def _check_task_key(key: str, tasks: list[dict[str, Any]], override: str) -> Non
 def _put(table: dict[str, Any], keys: list[str], value: Any, override: str) -> None:
     for key in keys[:-1]:
         inner = table.get(key)
-        if isinstance(inner, str) and key in ("method", "partition"):  # a name may stand for a table
+        if isinstance(inner, str) and key in ("method", "partition"):  # a name is shorthand for a table
             table[key] = inner = {"name" if key == "method" else "kind": inner}
         elif inner is not None and not isinstance(inner, dict):
             raise FedmuxError(f'"{override}": {key} is a single value, not a table; set {key} itself')

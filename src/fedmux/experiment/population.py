@@ -15,7 +15,7 @@ from fedmux.experiment.settings import Settings
 
 def _check_shares(value: Any, allowed: Sequence[str]) -> None:
     if unknown := [key for key in value if key not in allowed]:
-        raise ValueError(f'has no share "{unknown[0]}"; give {", ".join(allowed)}')
+        raise ValueError(f'has no share "{unknown[0]}"; known: {", ".join(allowed)}')
     if any(isinstance(v, bool) or not isinstance(v, int | float) or v < 0 for v in value.values()):
         raise ValueError("shares must be numbers of at least 0")
     if abs(sum(value.values()) - 1) > 1e-9:
@@ -42,29 +42,30 @@ def _check_availability(value: Any) -> Any:
 
 
 class PopulationSettings(Settings):
-    """The fleet: how many clients, what they can do, how much is trained a round."""
+    """The fleet: how many clients, what they can do, and how much is trained per round."""
 
-    clients: int = Field(ge=1, description="number of clients N, those included that join later")
-    start: int | None = Field(None, ge=1, description="clients there from the beginning; default all")
-    jobs: float | None = Field(None, gt=0, description="jobs a round m, an expectation; instead of `rate`")
+    clients: int = Field(ge=1, description="number of clients N, including any that join later")
+    start: int | None = Field(None, ge=1, description="clients present from the beginning; default all")
+    jobs: float | None = Field(None, gt=0, description="expected jobs per round m; instead of `rate`")
     rate: float | None = Field(
-        None, gt=0, le=1, description="share of the processors (or clients) trained a round; default 0.1"
+        None, gt=0, le=1, description="share of the processors (or clients) that train per round; default 0.1"
     )
     processors: Annotated[int | list[int] | dict[str, float], BeforeValidator(_check_processors)] = Field(
         1,
-        description="jobs a client can do at once: a number, one number each, or shares `{all, half, one}` "
-        "of the clients with as many as they have tasks, half as many (rounded up), or one",
+        description="jobs a client can run in a round: one number for all, a list with one number each, or "
+        "shares `{all, half, one}` of clients with as many processors as tasks, half as many (rounded up), "
+        "or one",
     )
     availability: Annotated[float | dict[str, float], BeforeValidator(_check_availability)] = Field(
         1.0,
-        description="which client has which task: the probability of each pair, or shares "
-        "`{all, all_but_one}` of the clients",
+        description="which clients have which tasks: the probability of each pair, or shares "
+        "`{all, all_but_one}` of clients that have all tasks, or all but one",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> "PopulationSettings":
         if self.jobs is not None and self.rate is not None:
-            raise ValueError("jobs and rate exclude each other; remove one")
+            raise ValueError("jobs and rate are mutually exclusive; remove one")
         if self.start is not None and self.start > self.clients:
             raise ValueError(f"start must be at most clients = {self.clients}, got {self.start}")
         if isinstance(self.processors, list) and len(self.processors) != self.clients:

@@ -1,4 +1,4 @@
-"""The sections about evaluation, stopping, recruitment, execution, output and comparisons."""
+"""The sections for evaluation, stopping, recruitment, execution, output and comparisons."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -26,43 +26,44 @@ Local = Literal["auto", "loop", "stacked"]
 
 
 class Evaluation(Settings):
-    """When and on what the global models are scored."""
+    """When the global models are evaluated, and on which data."""
 
-    every: int = Field(1, ge=1, description="rounds between evaluations; the last round always is one")
-    samples: int | None = Field(None, ge=2, description="use at most this many held-out points of each task")
+    every: int = Field(1, ge=1, description="rounds between evaluations; the last round is always evaluated")
+    samples: int | None = Field(None, ge=2, description="use at most this many held-out points per task")
     validation_share: float = Field(
         0.3,
         gt=0,
         lt=1,
-        description="part of the held-out points that allocators may look at; the rest is reported",
+        description="share of the held-out points in the validation part, which allocators may use; the rest "
+        "is the test part",
     )
     report: Literal["test", "validation"] = Field(
         "test",
-        description="what metrics and summary report: the rest of the held-out points, or the validation "
-        "part, for choosing learning rates and the like without a look at what will be reported",
+        description="held-out points behind the figures in metrics and summary: the test part, or the "
+        "validation part, for tuning hyperparameters without looking at the test part",
     )
-    clients: bool = Field(True, description="also score the models on each client's own points")
+    clients: bool = Field(True, description="also evaluate the models on each client's own points")
     thresholds: list[float] = Field(
-        [0.5, 0.6, 0.7, 0.8, 0.9], description="accuracies whose first round is reported"
+        [0.5, 0.6, 0.7, 0.8, 0.9], description="accuracies; the first round to reach each is reported"
     )
 
 
 class Stop(Settings):
-    """When to stop before the last round, and what happens when a task diverges."""
+    """When to stop early, and what to do when a task diverges."""
 
     accuracy: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="stop once every task that is still trained has this accuracy on the validation part",
+        description="stop once every task still in training has this accuracy on the validation part",
     )
     divergence: Literal["pause", "retry", "stop"] = Field(
         "pause",
-        description="what becomes of a task that diverges: `pause`: it goes back to its last sound model and "
-        "gets no more jobs, the others go on; `retry`: it goes back and on with half the learning rate, "
-        "`retries` times, then it pauses; `stop`: the run ends",
+        description="what happens to a task that diverges. `pause`: it returns to its last sound model and "
+        "gets no more jobs, while the others continue; `retry`: it continues from that model at half the "
+        "learning rate, up to `retries` times, then pauses; `stop`: the run ends",
     )
-    retries: int = Field(3, ge=1, description="of `retry`: how often a task's learning rate is halved")
+    retries: int = Field(3, ge=1, description="for `retry`: how often a task's learning rate may be halved")
 
 
 def _check_mechanism(value: str) -> str:
@@ -76,20 +77,20 @@ def _laws(value: Any) -> Any:
 
 
 class RecruitmentSettings(Settings):
-    """An auction before training: who takes part in which task, and for how much."""
+    """An auction before training: which clients join which tasks, and at what price."""
 
     mechanism: Annotated[str, AfterValidator(_check_mechanism)] = Field(
         description=f"one of {', '.join(f'`{name}`' for name in MECHANISMS)}"
     )
     budget: float = Field(
-        ge=0, allow_inf_nan=False, description="for all tasks together; for `posted-price` the price"
+        ge=0, allow_inf_nan=False, description="total budget over all tasks; for `posted-price`, the price"
     )
     bids: Annotated[
         Annotated[str, Tag("file")] | Annotated[list[BidLaw], Field(min_length=1), Tag("laws")],
         Discriminator(lambda value: "file" if isinstance(value, str) else "laws"),
     ] = Field(
-        description="a CSV file with a column for each task and a line for each client, or a distribution "
-        "for all tasks, or a list with one for each task"
+        description="a CSV file with a column per task and a row per client, a distribution for all tasks, "
+        "or a list with one distribution per task"
     )
 
     _normal = field_validator("bids", mode="before")(_laws)
@@ -102,30 +103,30 @@ def _check_workers(value: Any) -> Any:
 
 
 class Execution(Settings):
-    """How the simulator computes; nothing here changes what is computed, but for rounding."""
+    """How the simulator computes; nothing here changes the results, except for rounding."""
 
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
-        description="`cpu`, `cuda`, `cuda:1`; `auto`: a GPU if there is one",
+        description="`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU if there is one",
     )
     precision: Precision = Field(
         "tf32",
-        description="of a GPU's forward and backward passes: `fp32`, `tf32`, or `bf16` (a CPU's too); "
-        "weights and sums stay float32",
+        description="precision of forward and backward passes on a GPU: `fp32`, `tf32` or `bf16` (`bf16` "
+        "also on a CPU); weights and sums stay float32",
     )
     local: Local = Field(
         "auto",
-        description="clients one after the other (`loop`) or many at once (`stacked`); "
-        "`auto`: stacked on a GPU",
+        description="train clients one at a time (`loop`) or many at once (`stacked`); "
+        "`auto`: `stacked` on a GPU, else `loop`",
     )
     workers: Annotated[int | Literal["auto"], BeforeValidator(_check_workers)] = Field(
-        1, description="processes on this machine; `auto`: one a core, or one a GPU"
+        1, description="processes on this machine; `auto`: one per core, or one per GPU"
     )
 
 
 def _seconds(text: str) -> float | None:
-    """What "90 s", "10 min" or "2 h" stands for; None if it is nothing of the kind."""
+    """Seconds in "90 s", "10 min" or "2 h"; None if the text is not a time."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h)", text)
     return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]] if found else None
 
@@ -139,21 +140,21 @@ def _check_interval(value: Any) -> Any:
 
 
 class Output(Settings):
-    """What is kept, and where."""
+    """Where the run is saved, and how often."""
 
-    folder: str | None = Field(None, description="run folder; default `runs/<name>-<time>`, or `-o`")
+    folder: str | None = Field(None, description="run folder; default `runs/<name>-<time>`; `-o` overrides")
     checkpoint_every: Annotated[int | str, BeforeValidator(_check_interval)] = Field(
         5, description='rounds between checkpoints, or a time such as `"10 min"`; the last two are kept'
     )
 
     @property
     def checkpoint_seconds(self) -> float | None:
-        """None: it is a number of rounds."""
+        """None if the interval is a number of rounds."""
         return _seconds(self.checkpoint_every) if isinstance(self.checkpoint_every, str) else None
 
 
 def _method(value: Any) -> Any:
-    """A name, a table with a name, or a Method; options are checked here so that errors name the key."""
+    """From a name, a table with a name, or a Method; checks options here so that errors name the key."""
     if isinstance(value, Method):
         return value
     table = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
@@ -177,10 +178,10 @@ def _check_methods(methods: list[str | dict[str, Any]]) -> list[str | dict[str, 
 
 
 class CompareSettings(Settings):
-    """What `fedmux compare` runs from this file when the command line does not say."""
+    """What `fedmux compare` runs from this file unless the command line says otherwise."""
 
     methods: Annotated[list[str | dict[str, Any]], AfterValidator(_check_methods)] = Field(
-        [], description="methods, by name or as tables with options and, if wanted, a `label`"
+        [], description="methods, by name or as tables with options and optionally a `label`"
     )
     seeds: list[int] = Field([], description="seeds; default the experiment's own")
-    baseline: str | None = Field(None, description="the method that others are set against")
+    baseline: str | None = Field(None, description="the method that the others are compared with")

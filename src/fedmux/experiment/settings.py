@@ -1,4 +1,4 @@
-"""What every section of an experiment shares: unknown keys are refused, values do not change."""
+"""The base of every section of an experiment: unknown keys are rejected, values are frozen."""
 
 from pydantic import BaseModel, ConfigDict
 

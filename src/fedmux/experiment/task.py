@@ -1,4 +1,4 @@
-"""`[[task]]`: one of the models that are trained, and its learning rate."""
+"""`[[task]]`: one of the models to train, and its learning rate."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ from fedmux.privacy import Privacy
 
 
 class LearningRate(Settings):
-    """A client's step size by round t = 0, 1, ..."""
+    """The clients' step size in round t = 0, 1, ..."""
 
     initial: float = Field(gt=0, description="learning rate of the first round")
     schedule: Literal["constant", "inverse", "step"] = Field(
@@ -24,9 +24,9 @@ class LearningRate(Settings):
         description="`constant`; `inverse`: initial * offset / (t + offset); "
         "`step`: initial * factor^(t // every)",
     )
-    offset: float = Field(10.0, gt=0, description="of `inverse`")
-    every: int = Field(50, ge=1, description="of `step`: rounds between two steps")
-    factor: float = Field(0.5, gt=0, le=1, description="of `step`")
+    offset: float = Field(10.0, gt=0, description="for `inverse`: rounds until the rate has halved")
+    every: int = Field(50, ge=1, description="for `step`: rounds between two steps")
+    factor: float = Field(0.5, gt=0, le=1, description="for `step`: multiplies the rate at each step")
 
     def __call__(self, round: int) -> float:
         if self.schedule == "inverse":
@@ -36,7 +36,7 @@ class LearningRate(Settings):
         return self.initial
 
 
-ARRAYS = "<arrays>"  # stands in a run folder for data that has no name
+ARRAYS = "<arrays>"  # in a run folder, in place of data that was given as arrays
 
 
 def _rate(value: Any) -> Any:
@@ -51,7 +51,7 @@ def _data(value: Any) -> Any:
     from fedmux.data import from_arrays
 
     if value == ARRAYS:
-        raise ValueError("was given as arrays in Python; resume there: fedmux.resume(folder, experiment=...)")
+        raise ValueError("was passed as arrays; resume in Python: fedmux.resume(folder, experiment=...)")
     if isinstance(value, str | Dataset):
         return value
     if isinstance(value, tuple | list) and len(value) in (2, 4):
@@ -71,7 +71,7 @@ Data = Annotated[
 
 
 class TaskSettings(Settings):
-    """One of the models that are trained."""
+    """One of the models to train."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="unique name; letters, digits, `.`, `_`, `-`"
@@ -82,31 +82,35 @@ class TaskSettings(Settings):
     model: str = Field(description="`cnn`, `cnn-small`, `mlp`, `resnet18`, `char-lstm`, or `module:Class`")
     model_options: dict[str, Any] = Field({}, description="keyword arguments of the model")
     loss: str = Field("cross-entropy", description="`cross-entropy`, `squared-error`, or `module:function`")
-    loss_options: dict[str, Any] = Field({}, description="of the loss, such as `{label_smoothing = 0.1}`")
+    loss_options: dict[str, Any] = Field(
+        {}, description="keyword arguments of the loss, such as `{label_smoothing = 0.1}`"
+    )
     metric: str | None = Field(
         None,
-        description="score of a point, higher is better: `accuracy`, `negative-squared-error`, or "
-        "`module:function`; default by loss",
+        description="score per point, higher is better: `accuracy`, `negative-squared-error`, or "
+        "`module:function`; the default depends on the loss",
     )
     partition: Annotated[Partition, BeforeValidator(_partition)] = Field(
-        Iid(), description="how the training points are divided over the clients"
+        Iid(), description="how the training points are divided among the clients"
     )
     learning_rate: Annotated[LearningRate, BeforeValidator(_rate)] = Field(
         description="a number, or a table with a schedule"
     )
-    batch_size: int = Field(32, ge=1, description="points of a mini-batch")
-    local_epochs: int = Field(5, ge=1, description="passes of a client over its points in a job")
-    momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD, from zero in each job")
-    weight_decay: float = Field(0.0, ge=0, description="of local SGD")
-    cost: float = Field(1.0, gt=0, description="of a job, in units of the budget, for methods that weigh it")
+    batch_size: int = Field(32, ge=1, description="points per mini-batch")
+    local_epochs: int = Field(5, ge=1, description="passes over a client's points per job")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of local SGD, reset in each job")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of local SGD")
+    cost: float = Field(
+        1.0, gt=0, description="cost of a job, in units of the budget, for methods that account for it"
+    )
     units: float = Field(
         1.0,
         ge=1,
-        description="what a job takes of a processor: a client's expected load stays within its processors, "
-        "for methods that weigh it",
+        description="load of a job on a processor; methods that account for it keep a client's expected load "
+        "within its processors",
     )
-    clip: float | None = Field(None, gt=0, description="largest gradient norm of a local step")
+    clip: float | None = Field(None, gt=0, description="clip gradients of local steps to this norm")
     privacy: Privacy | None = Field(
-        None, description="clipping and noise on whole updates before they leave a client; default neither"
+        None, description="clip whole updates and add noise before they leave a client; default neither"
     )
-    initial_weights: str | None = Field(None, description="a `.safetensors` file to start from")
+    initial_weights: str | None = Field(None, description="a `.safetensors` file with weights to start from")

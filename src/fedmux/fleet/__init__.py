@@ -1,4 +1,4 @@
-"""Whoever does the client work: reports signals, trains jobs, yields updates, scores models."""
+"""A fleet does the clients' work: it reports signals, trains jobs, yields updates and scores models."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -14,37 +14,37 @@ from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 from fedmux.tasks.task import Task
 
-TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})  # for which clients train
-SIGNALS, TRAIN = "query.signals", "train.multi"  # phases of a round in which something is asked of clients
-LastSent = Callable[[int, Ints], Tensor]  # task, clients -> the updates they sent last (k x P)
+TRAINED_SIGNALS = frozenset({"norm", "residual", "projection"})  # signals that clients must train for
+SIGNALS, TRAIN = "query.signals", "train.multi"  # phases of a round that involve clients
+LastSent = Callable[[int, Ints], Tensor]  # task, clients -> their last updates (k x P)
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The global models' quality: one entry for each task, or for each client and task."""
+    """The global models' quality: one entry per task, or per client and task."""
 
     accuracy: Floats  # S, or N x S
-    loss: Floats  # the same
+    loss: Floats  # S, or N x S
 
 
 class Fleet(Protocol):
-    """The server's algorithms never know which fleet they run on."""
+    """The interface; the server's algorithms never know which fleet they run on."""
 
     tasks: list[Task]
     owned: Bools  # N x S: pairs whose work and state belong to this process
-    journal: Journal  # what it notices
+    journal: Journal  # notices and failures
     keeps_updates: bool  # whether a client that trained for its signal need not train again
 
     def release(self) -> None:
-        """Give back what memory can be had again."""
+        """Free memory that can be rebuilt."""
         ...
 
     def signals(
         self, models: list[Model], needs: Collection[Signal], round: int, asked: Bools, stale: LastSent
     ) -> Signals:
-        """What the asked pairs (N x S) report; `stale` knows what a client sent last, as it does itself.
+        """What the asked pairs (N x S) report; `stale` looks up a client's last update, which it also has.
 
-        Who reports something that is not finite counts as silent, with a failure.
+        A client whose report is not finite counts as silent, and a failure is recorded.
         """
         ...
 
@@ -56,19 +56,19 @@ class Fleet(Protocol):
         rule: LocalRule | None,
         enough: int | None,
     ) -> Bools:
-        """Give out the jobs (J); which of them come back, when so many clients are waited for."""
+        """Give out the jobs (J) and wait for `enough` clients; returns which jobs come back."""
         ...
 
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
     ) -> Iterator[Updates]:
-        """Updates of jobs that came back, in chunks; those that are not finite are left out."""
+        """Updates of jobs that came back, in chunks; non-finite ones are left out."""
         ...
 
     def evaluate(self, models: list[Model], part: str) -> Scores:
-        """Scores on a held-out part: "validation", "test", or "glance": a few validation points."""
+        """Scores on held-out points: "validation", "test", or "glance" (a few validation points)."""
         ...
 
     def client_scores(self, models: list[Model], available: Bools) -> Scores:
-        """N x S: each global model on each client's own points; NaN: not known."""
+        """N x S: each global model on each client's own points; NaN: unknown."""
         ...

@@ -1,8 +1,8 @@
-"""Small convolutions of many clients at once, as products of matrices.
+"""Small convolutions of many clients at once, as matrix products.
 
-`vmap` turns convolutions whose weights differ from client to client into a grouped one, for which cuDNN's
-kernels are slow. With what each output sees copied into a row it is a batched product of matrices, which is
-faster as long as the copies are small.
+`vmap` turns convolutions whose weights differ between clients into a grouped one, for which cuDNN's kernels
+are slow. With each output's window copied into a row it is a batched matrix product, which is faster as long
+as the copies are small.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
-MOST = 2**17  # numbers copied for a point; with more, a grouped convolution is as fast
+MOST = 2**17  # values copied per point; beyond that a grouped convolution is as fast
 
 Pair = tuple[int, int]
 
 
 class SmallConvolutions(TorchFunctionMode):
-    """Inside, small two-dimensional convolutions are products; everything else stays what it is.
+    """Inside, small two-dimensional convolutions are computed as products; everything else is unchanged.
 
-    Their results may have the channels last in memory, which a `view` would not bear: it is a `reshape`.
+    Their results may be channels-last in memory, where `view` would fail, so it becomes `reshape`.
     """
 
     def __torch_function__(
@@ -47,7 +47,7 @@ def _small(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """The convolution as a product; None where it is too large or of another kind."""
+    """The convolution as a product; None if it is too large or of another kind."""
     if input.dim() != 4 or isinstance(padding, str) or groups != 1 or _pair(dilation) != (1, 1):
         return None
     step, edge = _pair(stride), _pair(padding)
@@ -64,7 +64,7 @@ def _small(
 
 
 class _Convolution(torch.autograd.Function):
-    """Of points (n, C, H, W) with weights (O, C, h, w); after the result the rows, for the gradient."""
+    """Points (n, C, H, W) and weights (O, C, h, w) to the result, and the rows, for the gradient."""
 
     generate_vmap_rule = True
 
@@ -95,7 +95,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _windows(input: Tensor, size: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """What each output sees: (n, H', W', h, w, C), a view of the padded input, channels last."""
+    """The window of each output: (n, H', W', h, w, C), a view of the padded input, channels last."""
     last = input.permute(0, 2, 3, 1)
     last = pad(last, (0, 0, padding[1], padding[1], padding[0], padding[0]))
     return last.unfold(1, size[0], stride[0]).unfold(2, size[1], stride[1]).permute(0, 1, 2, 4, 5, 3)
@@ -106,12 +106,12 @@ def _of_input(
 ) -> Tensor:
     """The gradient of a convolution's input."""
     _, channels, high, wide = weight.shape
-    if stride == (1, 1):  # a convolution again, with the weights the other way round
+    if stride == (1, 1):  # again a convolution, with flipped weights
         around = high - 1 - padding[0], wide - 1 - padding[1]
         seen = _windows(gradient, (high, wide), stride, around)
         turned = weight.flip(2, 3).permute(2, 3, 0, 1).flatten(0, 2)
         return _first((seen.flatten(3).flatten(0, 2) @ turned).unflatten(0, seen.shape[:3]))
-    # Each place of the windows adds to the inputs that it saw.
+    # Each position in the windows adds to the inputs it covered.
     down, along = gradient.shape[2:]
     parts = (flat @ weight.permute(0, 2, 3, 1).flatten(1)).unflatten(0, (-1, down, along))
     parts = parts.unflatten(-1, (high, wide, channels))
@@ -124,7 +124,7 @@ def _of_input(
 
 
 def _first(last: Tensor) -> Tensor:
-    """Channels first; on a CPU in memory too, or `vmap` over GroupNorm fails there."""
+    """Channels first; on a CPU also in memory, or `vmap` over GroupNorm fails."""
     first = last.permute(0, 3, 1, 2)
     return first.contiguous() if first.is_cpu else first
 

@@ -1,4 +1,4 @@
-"""Who in a team of processes does which client's work. Every process comes to the same division."""
+"""Which process of a team does which client's work. Every process computes the same division."""
 
 import heapq
 
@@ -10,7 +10,7 @@ from fedmux.tasks.task import Task
 
 
 def owners(task: Task, size: int) -> Ints:
-    """N: the process of each client, in ranges of about equal work, so that a part's points lie together."""
+    """N: the process of each client, in ranges of about equal work, so that its points are contiguous."""
     work = np.cumsum(task.local.steps(task.sizes) + 1e-9)
     return np.minimum((work - work[0] / 2) * size // work[-1], size - 1).astype(np.int64)
 
@@ -21,7 +21,7 @@ def owned(tasks: list[Task], rank: int, size: int) -> Bools:
 
 
 def longest_first(costs: Floats, size: int) -> Ints:
-    """J: the process of each job; the longest go first, each to whoever has least to do so far."""
+    """J: the process of each job; longest jobs first, each to the least loaded process."""
     load = [(0.0, rank) for rank in range(size)]
     rank_of = np.zeros(len(costs), np.int64)
     for job in np.argsort(-costs, kind="stable").tolist():
@@ -32,13 +32,13 @@ def longest_first(costs: Floats, size: int) -> Ints:
 
 
 def point_cost(task: Task) -> float:
-    """What one point of a task costs beside one of another, in operations; by counting, not by timing."""
+    """Cost of one point of a task, in operations, to compare tasks; counted, not timed."""
     from torch.utils.flop_counter import FlopCounterMode
 
     module, point = task.module.eval(), task.x[:1]
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         try:
-            torch.func.vmap(module)(point[None])  # as in a stack: nothing is fused that cannot be counted
+            torch.func.vmap(module)(point[None])  # as in a stack: fused operations cannot be counted
         except Exception:  # a module that cannot be stacked
             module(point)
     return float(counter.get_total_flops()) + task.layout.size + 1.0

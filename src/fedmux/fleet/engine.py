@@ -1,4 +1,4 @@
-"""Where and how the simulator computes: the device, the precision, and one client at a time or many."""
+"""Where and how the simulator computes: device, precision, and one client at a time or many."""
 
 import os
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from fedmux.experiment.sections import Local, Precision
 class Engine:
     device: torch.device = field(default=torch.device("cpu"))
     precision: Precision = "fp32"
-    local: Local = "auto"  # auto: stacked on a GPU, the loop on a CPU, where nothing beats it
+    local: Local = "auto"  # auto: stacked on a GPU, loop on a CPU, where it is fastest
 
     @classmethod
     def asked_for(cls, settings: Execution, team: Team = ALONE) -> "Engine":
-        """What an experiment asks for, if it is here."""
+        """The engine an experiment asks for; FedmuxError if its device is missing."""
         local_rank = int(os.environ.get("LOCAL_RANK", 0)) if from_environment() else team.rank
         return cls(find_device(settings.device, local_rank), settings.precision, settings.local)
 
@@ -37,7 +37,7 @@ class Engine:
         before = matmul.allow_tf32, cudnn.allow_tf32
         matmul.allow_tf32 = cudnn.allow_tf32 = self.precision == "tf32"
         half = self.precision == "bf16"
-        # No cache of cast weights: it would outlive a captured graph's memory.
+        # No cache of cast weights: it would outlive the memory of a captured graph.
         cast = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
         try:
             with cast if half else nullcontext():
@@ -50,5 +50,5 @@ CPU = Engine()
 
 
 def whole(outputs: Tensor) -> Tensor:
-    """A module's outputs, in float32 if they are in less: losses are not computed in half precision."""
+    """A module's outputs, at least in float32: losses are not computed in half precision."""
     return outputs.float() if outputs.element_size() < 4 else outputs

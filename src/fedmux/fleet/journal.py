@@ -1,6 +1,6 @@
-"""What everybody who takes part in a run notices: lines for a person, failures for the record.
+"""What happens during a run that should be reported: notices for the user, failures for the record.
 
-One journal for a run. Whoever notices something writes it down here; the run reads it when a round ends.
+Each run has one journal. Any part of the run can write to it; the run reads it at the end of a round.
 """
 
 from fedmux.population import Ints
@@ -15,34 +15,34 @@ class Journal:
         self.failures: list[Failure] = []  # of this round
 
     def notice(self, line: str) -> None:
-        """Something a person should know."""
+        """Something the user should know."""
         self.notices.append(line)
 
     def fail(self, failure: Failure) -> None:
-        """Something that was asked of a client and did not come."""
+        """Something that was requested from a client and did not arrive."""
         self.failures.append(failure)
 
     def release(self, clients: Ints, tasks: Ints) -> None:
-        """Updates are about to be asked for. Nothing is noted here: in a simulation the jobs say it all."""
+        """Updates are about to be requested. Not recorded here: in a simulation the jobs tell as much."""
 
     def take_notices(self) -> list[str]:
-        """All there are; they are then told."""
-        told, self.notices[:] = self.notices[:], []
-        return told
+        """All notices; clears them."""
+        taken, self.notices[:] = self.notices[:], []
+        return taken
 
     def take_failures(self) -> list[Failure]:
-        """The same of failures."""
+        """All failures; clears them."""
         taken, self.failures[:] = self.failures[:], []
         return taken
 
 
 def not_finite(client: int, task: str, phase: str, reason: str) -> Failure:
-    """Of a simulated client, whose number is its id."""
+    """The failure of a simulated client, whose number is its id."""
     return Failure(str(client), task, phase, "not-finite", reason)
 
 
 def told(failures: list[Failure]) -> str:
-    """One line for clients of a task that failed alike."""
+    """One line for clients of a task that failed in the same way."""
     first, *more = failures
     if not more:
         return str(first)

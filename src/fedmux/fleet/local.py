@@ -1,6 +1,6 @@
-"""Local training of one client: the tight loop, and the plain reference loop that it must equal.
+"""Local training of one client: the tight loop, and the plain reference loop that it must match.
 
-The tight loop keeps one set of parameters, views of one flat vector, and pre-sliced tensors; it takes
+The tight loop keeps one set of parameters, views of one flat vector, and pre-sliced tensors; it computes
 gradients with `autograd.grad` and steps with `_foreach_add_`: no DataLoader, no module copies. Both follow
 torch.optim.SGD's order: clip, weight decay, momentum, step.
 """
@@ -25,9 +25,9 @@ from fedmux.population import Ints
 from fedmux.randomness import Stream, torch_seed
 from fedmux.tasks.task import Task
 
-CHUNK_BYTES = 28 * 2**20  # updates held at a time; beyond 32 MiB malloc takes fresh pages each time
+CHUNK_BYTES = 28 * 2**20  # updates held at a time; beyond 32 MiB malloc maps fresh pages each time
 
-Chunk = tuple[Ints, Tensor, Tensor]  # places among the clients asked for, updates (k x P), buffers (k x Q)
+Chunk = tuple[Ints, Tensor, Tensor]  # indices into the clients asked for, updates (k x P), buffers (k x Q)
 
 
 class Trainer(Protocol):
@@ -38,12 +38,12 @@ class Trainer(Protocol):
         ...
 
     def release(self) -> None:
-        """Give back what memory can be had again."""
+        """Free memory that can be rebuilt."""
         ...
 
 
 class TightLoop:
-    """Trains clients of one task, one after the other, on the task's own module."""
+    """Trains clients of one task, one at a time, on the task's own module."""
 
     def __init__(self, task: Task, index: int, seed: int, engine: Engine = CPU) -> None:
         self.task, self.index, self.seed, self.engine = task, index, seed, engine
@@ -80,10 +80,10 @@ class TightLoop:
             yield chunk, updates, buffers
 
     def release(self) -> None:
-        """It holds a few chunks at most."""
+        """Nothing to free: it holds a few chunks at most."""
 
     def _room(self, rows: int, model: Model) -> Tensor:
-        """Memory for a chunk: of an earlier one, if nobody holds it any more; fresh pages take time."""
+        """Memory for a chunk: an earlier chunk's if no longer in use, since fresh pages take time."""
         size = len(model.parameters)
         for room in self._rooms:
             if room.shape == (rows, size) and holders(room) == 1:
@@ -106,7 +106,7 @@ class TightLoop:
         self.flat.copy_(model.parameters)
         write_buffers(self.buffers, model.buffers)
         task.module.train()
-        # Not torch.manual_seed, which takes 2 ms of looking for other devices.
+        # Not torch.manual_seed, which spends 2 ms looking for other devices.
         seed = torch_seed(self.seed, Stream.MODULE, round=round, client=client, task=self.index)
         torch.default_generator.manual_seed(seed)
         if self.engine.device.type == "cuda":
@@ -140,7 +140,7 @@ class TightLoop:
     def _views(
         self, model: Model, client: int, rule: LocalRule | None
     ) -> tuple[list[Tensor], list[Tensor] | list[None]]:
-        """The start and the correction, cut like the parameters."""
+        """The start and the correction, split like the parameters."""
         if rule is None:
             return [], []
         start = self.task.layout.views(model.parameters)
@@ -149,7 +149,7 @@ class TightLoop:
 
 
 def holders(tensor: Tensor) -> int:
-    """How many tensors share its memory, itself included."""
+    """Number of tensors that share its memory, including itself."""
     storage = tensor.untyped_storage()
     return int(torch._C._storage_Use_Count(storage._cdata)) - 1  # this handle is one more
 
@@ -163,7 +163,7 @@ def reference_update(
     round: int,
     rule: LocalRule | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same update the way a textbook writes it: a copy of the module and torch.optim.SGD."""
+    """The same update, textbook style: a copy of the module and torch.optim.SGD."""
     module = copy.deepcopy(task.module)
     layout = Layout(module)
     layout.write(model)

@@ -1,6 +1,6 @@
-"""How good models are: forward passes over held-out points, and over each client's own.
+"""Scores models: forward passes over held-out points, and over each client's own.
 
-One pass tells losses and scores, so the scores of a round's end are the losses of the next round's beginning.
+One pass gives both losses and scores, so scoring at the end of a round gives the next round's losses.
 """
 
 from typing import NamedTuple
@@ -19,11 +19,11 @@ from fedmux.tasks.task import Task
 
 BATCH = 64  # points of a forward pass; larger batches are slower on a CPU
 DEVICE_BATCH = 2048
-GLANCE = 256  # points of the validation part that tell whether a model is sane
+GLANCE = 256  # points of the validation part for a quick sanity check of a model
 
 
 class ClientScores(NamedTuple):
-    """What a forward pass over the points of some clients told, and of which weights."""
+    """Results of a forward pass over the points of some clients, and its weights."""
 
     weights: Tensor
     known: Bools  # N
@@ -32,7 +32,7 @@ class ClientScores(NamedTuple):
 
 
 class Scorer:
-    """Scores the models of some tasks; with several processes each passes over its part of the points."""
+    """Scores the models of some tasks; with several processes each handles its part of the points."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Scorer:
     def client_values(self, models: list[Model], asked: Bools) -> tuple[Floats, Floats]:
         """Mean loss and score of each asked client over its own points; N x S each.
 
-        One pass tells both, so the scores of a round's end are the losses of the next round's beginning.
+        Clients already scored with these weights are not scored again.
         """
-        told: list[tuple[int, Ints, Tensor]] = []
+        found: list[tuple[int, Ints, Tensor]] = []
         fresh = [s for s, model in enumerate(models) if not self._knows(s, model, asked[:, s])]
         for s in fresh:
             clients = np.flatnonzero(asked[:, s] & self.owned[:, s])
@@ -84,11 +84,11 @@ class Scorer:
             def look(rows: slice, s: int = s, clients: Ints = clients) -> None:
                 x, y, offsets = self.tasks[s].points_of(clients[rows])
                 values = self._forward(self.tasks[s], models[s], x, y)
-                told.append((s, clients[rows], client_means(values, offsets)))
+                found.append((s, clients[rows], client_means(values, offsets)))
 
             in_parts(len(clients), look, self.release)
         values = np.zeros((2, *asked.shape))
-        for s, clients, means in told:  # the first of these waits for the device
+        for s, clients, means in found:  # the first of these waits for the device
             values[:, clients, s] = means.cpu().numpy()
         if fresh:
             self.team.sum(values)
@@ -102,7 +102,7 @@ class Scorer:
         return np.where(asked, losses, np.nan), np.where(asked, scores, np.nan)
 
     def _knows(self, s: int, model: Model, asked: Bools) -> bool:
-        """Whether the asked clients (N) have been looked at under this very model."""
+        """Whether the asked clients (N) have already been scored with this very model."""
         seen = self._seen.get(s)
         return seen is not None and seen.weights is model.parameters and not (asked & ~seen.known).any()
 
@@ -131,10 +131,10 @@ def forward(
 
 
 def client_means(values: Tensor, offsets: Ints) -> Tensor:
-    """Means over each client's range of values by point (k x points); 0 for a client without points.
+    """Means over each client's range of per-point values (k x points); 0 for a client without points.
 
-    Each client's points are added up on their own: taking differences of one running sum would lose small
-    losses behind a large one, and all behind one that is not finite.
+    Each client's points are summed separately: differences of one running sum would lose small losses after
+    a large one, and all losses after one that is not finite.
     """
     sizes = torch.from_numpy(np.diff(offsets)).to(values.device)
     total = torch.segment_reduce(values.double().T.contiguous(), "sum", lengths=sizes, axis=0).T

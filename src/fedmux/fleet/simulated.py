@@ -1,7 +1,7 @@
-"""The simulated fleet: every client's work done here, one pooled tensor a task, a client an index range.
+"""The simulated fleet: does all clients' work here; a task's data is one tensor, a client an index range.
 
-The work is divided over the team's processes, if there are several. On a GPU nothing waits for it inside a
-round but what must be known on the host: the signals and the scores.
+The work is divided among the team's processes, if there are several. Within a round the host waits for a GPU
+only for what it needs to know: signals and scores.
 """
 
 from collections.abc import Collection, Iterator
@@ -31,12 +31,12 @@ from fedmux.population import Bools, Floats, Ints
 from fedmux.randomness import Stream, generator
 from fedmux.tasks.task import Task
 
-KEEP_BYTES = 2**30  # updates kept from the signals for the training that follows, at most
+KEEP_BYTES = 2**30  # limit on the updates kept from the signals for the training that follows
 DEVICE_KEEP = 0.4  # on a GPU instead: this part of its free memory
 
 
 class Spare(NamedTuple):
-    """Updates of one task that were made for a signal and may serve the training that follows."""
+    """Updates of one task that were computed for a signal and can be reused in training."""
 
     clients: Ints
     parameters: Tensor
@@ -44,16 +44,16 @@ class Spare(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """Updates of one task that have just been made."""
+    """New updates of one task."""
 
     task: int
-    rows: Ints  # k: of the assignment
+    rows: Ints  # k: indices into the assignment
     parameters: Tensor  # k x P
     buffers: Tensor  # k x Q
 
 
 class SimulatedFleet:
-    """`sticky` keeps a client's jobs with the process that owns it; otherwise the longest jobs go first."""
+    """`sticky` keeps a client's jobs in the process that owns it; else longest jobs are placed first."""
 
     keeps_updates = True
 
@@ -75,7 +75,7 @@ class SimulatedFleet:
         self.owned = owned(tasks, team.rank, team.size)
         self.graphs: Graphs = {}
         self._spare: dict[int, list[Spare]] = {}
-        self._scarce = False  # memory ran out since signals were last asked for: nothing is kept
+        self._scarce = False  # memory ran out since the last signals: keep nothing
         self.trainers: list[Trainer] = []
         for index, task in enumerate(self.tasks):
             self.trainers.append(self._trainer(task, index, seed))
@@ -91,7 +91,7 @@ class SimulatedFleet:
             if reason is None:
                 notice = self.journal.notice
                 return Stacked(task, index, seed, self.engine, notice, self.graphs, self.release)
-            self.journal.notice(f'task "{task.name}": clients train one by one, not stacked: {reason}')
+            self.journal.notice(f'task "{task.name}": clients train one at a time, not stacked: {reason}')
         return TightLoop(task, index, seed, self.engine)
 
     def signals(
@@ -121,17 +121,17 @@ class SimulatedFleet:
                     found.append((s, who[rows], compared(updates[rows], last, "projection" in needs)))
 
                 in_parts(len(places), compare, self.release)
-        told = np.zeros((2, *asked.shape))
+        reports = np.zeros((2, *asked.shape))
         for s, clients, values in found:  # the first of these waits for the device
-            told[:, clients, s] = values.cpu().numpy()
-        self.team.sum(told)
-        norms, betas = np.where(asked, told, np.nan)
+            reports[:, clients, s] = values.cpu().numpy()
+        self.team.sum(reports)
+        norms, betas = np.where(asked, reports, np.nan)
         return self._sound(asked, losses, norms, betas if "projection" in needs else None)
 
     def _sound(
         self, asked: Bools, losses: Floats | None, norms: Floats | None = None, betas: Floats | None = None
     ) -> Signals:
-        """The reports that are finite; who sends another one is silent, and a failure says why."""
+        """The finite reports; clients with other reports count as silent, and failures record why."""
         silent = np.zeros_like(asked)
         for values, what in ((losses, "loss"), (norms, "norm of the update"), (betas, "beta")):
             if values is not None:
@@ -153,13 +153,13 @@ class SimulatedFleet:
         rule: LocalRule | None,
         enough: int | None,
     ) -> Bools:
-        """Nothing is sent and all would come back; simulated dropouts and delays are the round's affair."""
+        """Nothing to send, and all jobs come back; the round simulates dropouts and delays."""
         return np.ones(len(assignment), bool)
 
     def train(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None = None
     ) -> Iterator[Updates]:
-        """Updates of this process's jobs; those just computed for a signal are not computed again."""
+        """Updates of this process's jobs; those just computed for a signal are reused."""
         for s, rows, parameters, buffers in self._finite(self._trained(models, assignment, round, rule)):
             yield self._updates(s, assignment, rows, parameters, buffers, round)
 
@@ -183,7 +183,7 @@ class SimulatedFleet:
                 yield Trained(s, left[places], parameters, buffers)
 
     def _finite(self, chunks: Iterator[Trained]) -> Iterator[Trained]:
-        """What is finite of each chunk. On a GPU the next one is under way while one is looked at."""
+        """The finite rows of each chunk. On a GPU the next chunk runs while one is checked."""
         waiting: list[tuple[Trained, Tensor, torch.cuda.Event | None]] = []
         for chunk in chunks:
             finite = torch.isfinite(chunk.parameters.sum(1))
@@ -228,7 +228,7 @@ class SimulatedFleet:
         return sum(4 * len(model.parameters) * int(n) for model, n in zip(models, pairs.sum(0)))
 
     def release(self) -> None:
-        """Give back what can be had again: stacks and graphs, updates kept for the training that follows."""
+        """Free what can be rebuilt: stacks, graphs, and updates kept for the training that follows."""
         self._spare, self._scarce = {}, True
         self.graphs.clear()
         for trainer in self.trainers:
@@ -247,7 +247,7 @@ class SimulatedFleet:
 
 
 def _only_finite(chunk: Trained, finite: Tensor, event: torch.cuda.Event | None) -> Iterator[Trained]:
-    """The rows of a chunk whose flags (k) say so; `event`: when the flags are there."""
+    """The rows of a chunk whose flags (k) are true; `event`: when the flags are ready."""
     if event is not None:
         event.synchronize()
     if finite.all():
@@ -259,7 +259,7 @@ def _only_finite(chunk: Trained, finite: Tensor, event: torch.cuda.Event | None)
 
 
 def compared(updates: Tensor, last: Tensor | None, projects: bool) -> Tensor:
-    """Norms and betas (2 x k): of the updates, or of what they are without beta times those sent last."""
+    """Norms and betas (2 x k) of the updates, or of the updates minus beta times the last ones."""
     beta = torch.ones(len(updates), device=updates.device)
     if last is not None:
         if projects:

@@ -1,4 +1,4 @@
-"""Whether clients of a task can be stacked: tried on three points before the first round."""
+"""Whether clients of a task can be stacked; tested on three points before the first round."""
 
 import copy
 from contextlib import suppress
@@ -16,14 +16,14 @@ from fedmux.tasks.task import Task
 
 
 def obstacle(task: Task, engine: Engine) -> str | None:
-    """Why clients of a task cannot be stacked with exactly the loop's result; None: they can.
+    """Why stacking clients of a task would not give the loop's result; None if it would.
 
-    Rounding can tip a ReLU over, which changes a gradient by more than rounding. So where gradients differ,
-    float64 has the last word, if the module can do it.
+    Rounding can flip a ReLU, which changes a gradient by more than rounding. So if gradients differ, they are
+    compared again in float64, if the module supports it.
     """
     try:
         reason = _difference(task, engine)
-    except Exception as error:  # whatever a module does that vmap does not know
+    except Exception as error:  # whatever vmap does not support in a module
         if is_shortage(error):
             raise
         return first_line(error)
@@ -33,13 +33,13 @@ def obstacle(task: Task, engine: Engine) -> str | None:
 
 
 def _in_float64(task: Task) -> Task:
-    """With no more points than a trial looks at."""
+    """A copy with only the points that the test needs."""
     x, y = (part[:3].double() if part.is_floating_point() else part[:3] for part in (task.x, task.y))
     return replace(task, module=copy.deepcopy(task.module).double(), x=x, y=y)
 
 
 def _difference(task: Task, engine: Engine) -> str | None:
-    """Gradients of two stacked clients, one with a batch that is filled up, against each alone."""
+    """Compares gradients of two stacked clients, one with a padded batch, with each client's alone."""
     task = replace(task, module=copy.deepcopy(task.module).train())
     trial, layout = Stacked(task, 0, 0, engine), task.layout
     rows = torch.arange(3, device=task.x.device) % max(1, len(task.x))
@@ -58,14 +58,14 @@ def _difference(task: Task, engine: Engine) -> str | None:
             return "it changes its buffers while training"
         first, again, full = alone([0, 1]), alone([0, 1]), alone([1, 2, 0])
         if not _alike(first, again):
-            return "it draws random numbers, which a stack would draw in another order"
+            return "it draws random numbers, which a stack would draw in a different order"
         order = torch.tensor([[0, 1, 0], [1, 2, 0]], device=x.device)
         shares = torch.tensor([[0.5, 0.5, 0.0], [1 / 3] * 3], device=x.device)
         both = trial.gradients(tuple(torch.stack([w, w]) for w in weights), x[order], y[order], shares)
         if not _alike(full, [g[1] for g in both]):
-            return "stacked clients have other gradients than one alone"
+            return "stacked clients get different gradients than one alone"
         if not _alike(first, [g[0] for g in both]):
-            return "the points of a batch do not count independently of each other"
+            return "the points of a batch are not independent of each other"
     return None
 
 

@@ -1,11 +1,11 @@
-"""Local training of many clients at once: weights stacked, `vmap` over clients, the step a CUDA graph.
+"""Local training of many clients at once: stacked weights, `vmap` over clients, each step a CUDA graph.
 
-Clients are ordered by batch width and number of steps. Those of one width train together, in chunks that
-fit the memory budget; inside a chunk the busiest stand first, so that those still at work are always a
-prefix, and a step only computes that prefix (rounded up to a few sizes). A batch that is short is filled up
-with points of weight 0: the loss is the mean over the true points exactly. On a GPU each (size, width) is
-one graph, captured when it is first needed and replayed from then on. The graphs of all tasks share one pool
-of memory: they run in turn, and what one leaves in it nobody reads.
+Clients are sorted by batch width and number of steps. Those of one width train together, in chunks that fit
+the memory budget; within a chunk clients with most steps come first, so that those still training are always
+a prefix, and a step only computes that prefix (rounded up to a few sizes). Short batches are padded with
+points of weight 0: the loss is exactly the mean over the true points. On a GPU each (size, width) is one
+graph, captured on first use and replayed from then on. The graphs of all tasks share one memory pool: they
+run one at a time, and none reads what another left there.
 """
 
 import gc
@@ -30,14 +30,14 @@ from fedmux.model import Model, write_buffers
 from fedmux.population import Ints
 from fedmux.tasks.task import Task
 
-# Of a stack: few where a step costs little anyway, later never an eighth too large.
+# Of a stack: few where a step costs little anyway; from 12 on at most a quarter too large.
 SIZES = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
-PROBES = (4, 12)  # stacks whose memory tells what a client takes
-DEVICE_BYTES = 12 * 2**30  # of a GPU's memory for one chunk's training; more is no faster
-DEVICE_SHARE = 0.3  # and at most this part of what is free
+PROBES = (4, 12)  # stack sizes from whose memory a client's is estimated
+DEVICE_BYTES = 12 * 2**30  # GPU memory to train one chunk; more is no faster
+DEVICE_SHARE = 0.3  # and at most this share of the free memory
 
 
-Graphs = dict[Hashable, torch.cuda.CUDAGraph]  # of all tasks of a fleet: by task, size and so on
+Graphs = dict[Hashable, torch.cuda.CUDAGraph]  # of all tasks of a fleet, keyed by task and step
 
 
 class Stacked:
@@ -51,12 +51,12 @@ class Stacked:
         engine: Engine,
         notice: Callable[[str], None] = print,
         graphs: Graphs | None = None,
-        release_all: Release = nothing,  # this one's memory, and what else can be had again
+        release_all: Release = nothing,  # frees everything of the fleet that can be rebuilt
     ) -> None:
         self.task, self.index, self.seed, self.engine, self.notice = task, index, seed, engine, notice
         self.names = list(task.layout.parameters)
         self.shapes = [p.shape for p in task.layout.parameters.values()]
-        self.room, self.most = 0, SIZES[-1]  # clients that fit into the stack; that may be tried
+        self.room, self.most = 0, SIZES[-1]  # clients that fit into the stack; the most to try
         self.starts: list[Tensor] = []  # the global model
         self.stack: list[Tensor] = []  # room x shape of each parameter, as are the next two
         self.velocity: list[Tensor] = []
@@ -65,7 +65,7 @@ class Stacked:
         self.graphs: Graphs = {} if graphs is None else graphs
         self.captures = engine.device.type == "cuda"
         self.release_all = release_all
-        self.waits = list(WAITS)  # for others to leave, where not a single client fits
+        self.waits = list(WAITS)  # for others to free memory, if not even one client fits
         self.gradients = vmap(grad(self._loss))
 
     def _loss(self, weights: tuple[Tensor, ...], x: Tensor, y: Tensor, share: Tensor) -> Tensor:
@@ -100,11 +100,11 @@ class Stacked:
     def _try(
         self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None
     ) -> Tensor | None:
-        """Updates of the first clients, as many as go together; None where less must be tried."""
+        """Updates of the first clients, as many as fit at once; None if fewer must be tried."""
         try:
             if not self.room:
                 self._make_room(model)
-            chunks = -(-len(clients) // self.room)  # about as large; what rounding up adds is filled
+            chunks = -(-len(clients) // self.room)  # of about equal size, rounded up
             count = _size_for(-(-len(clients) // chunks), self.room)
             with torch.no_grad(), self.engine.computing():
                 trained = self._train(model, clients[:count], width, round, rule)
@@ -113,23 +113,23 @@ class Stacked:
         except FedmuxError:
             raise
         except Exception as error:  # a user's module or loss can raise anything
-            told = first_line(error)
+            reason = first_line(error)
             if not is_shortage(error):  # others use the device too
                 raise FedmuxError(
                     f'task "{self.task.name}": local training of clients {clients[: self.room].tolist()} '
-                    f"failed: {told}"
+                    f"failed: {reason}"
                 ) from error
-        self._shrink(told)  # out of the handler, which holds on to what was allocated
+        self._shrink(reason)  # outside the handler, which would keep allocations alive
         return None
 
     def _shrink(self, reason: str) -> None:
-        """Half the room. Graphs of the old stack go, and those of other tasks, which hold the pool too."""
+        """Halve the room. Drops the graphs of all tasks: they share the memory pool."""
         tried = self.room or self.most
         self.most = max(1, tried // 2)
         if tried <= 1:
             if not self.waits:
                 raise FedmuxError(
-                    f'task "{self.task.name}": the GPU has too little memory free to train a client '
+                    f'task "{self.task.name}": the GPU has too little free memory to train a client '
                     f'({reason}); free some, or choose execution.device = "cpu"'
                 )
             time.sleep(self.waits.pop(0))
@@ -139,12 +139,12 @@ class Stacked:
         torch.cuda.empty_cache()
 
     def release(self) -> None:
-        """Give the stack's memory back; the next training makes room again. Its graphs must go with it."""
+        """Free the stack's memory; the next training allocates it again. Its graphs must be dropped too."""
         self.room = 0
         self.starts, self.stack, self.velocity, self.corrections, self.inputs = [], [], [], [], {}
 
     def _train(self, model: Model, clients: Ints, width: int, round: int, rule: LocalRule | None) -> Tensor:
-        """Updates (k x P) of clients in order of falling steps."""
+        """Updates (k x P) of clients sorted by decreasing steps."""
         rows, shares, steps = schedule(self.task, self.index, clients, width, round, self.seed)
         count = _size_for(len(clients), self.room)
         starts = self.task.layout.views(model.parameters)
@@ -162,7 +162,7 @@ class Stacked:
         rates = np.where(working, rate, 0.0)
         table = self._send(rows), self._send(shares), self._send(rates.astype(np.float32))
         now = self._inputs(width)
-        now[1].zero_()  # those beyond the chunk have no points and no rate
+        now[1].zero_()  # entries beyond the chunk have no points and no rate
         now[2].zero_()
         for step in range(len(rows)):
             for here, all_steps in zip(now, table):
@@ -175,7 +175,7 @@ class Stacked:
         return update
 
     def _send(self, values: np.ndarray) -> Tensor:
-        """To the device, without waiting for it."""
+        """To the device, without waiting."""
         tensor = torch.from_numpy(values)
         if self.engine.device.type == "cuda":
             return tensor.pin_memory().to(self.engine.device, non_blocking=True)
@@ -196,7 +196,7 @@ class Stacked:
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
         collecting = gc.isenabled()
-        gc.disable()  # an older graph that is thrown away in the middle would spoil this one
+        gc.disable()  # collecting an old graph during the capture would break it
         try:
             with torch.cuda.graph(graph, pool=pool):
                 self._advance(*step)
@@ -206,10 +206,10 @@ class Stacked:
                 raise
             torch.cuda.synchronize(self.engine.device)
             self.captures = False
-            self.graphs.clear()  # the pool stays open: the other tasks begin another
+            self.graphs.clear()  # the pool is still capturing: other tasks start a new one
             self.notice(
-                f'task "{self.task.name}": local steps cannot be captured as CUDA graphs, which makes them '
-                f"slower: {first_line(error)}"
+                f'task "{self.task.name}": local steps cannot be captured as CUDA graphs and run slower: '
+                f"{first_line(error)}"
             )
         finally:
             if collecting:
@@ -238,7 +238,7 @@ class Stacked:
             weights.addcmul_(gradient, _along(rates, gradient), value=-1)
 
     def _make_room(self, model: Model) -> None:
-        """Allocate the stack, as large as the memory budget allows and the clients there are need."""
+        """Allocate the stack, as large as the number of clients needs and the memory budget allows."""
         clients = len(self.task.offsets) - 1
         if self.engine.device.type == "cuda":
             least = 6 * 4 * max(1, len(model.parameters))  # weights, gradients, momentum, update
@@ -248,7 +248,7 @@ class Stacked:
             free = torch.cuda.mem_get_info(self.engine.device)[0]
             limit = int(min(DEVICE_BYTES, DEVICE_SHARE * free) / each)
             if self.engine.precision == "fp32":
-                limit = min(limit, 128)  # cuDNN's float32 convolutions of more groups are half as fast
+                limit = min(limit, 128)  # cuDNN's float32 convolutions with more groups run at half the speed
         else:
             limit = CHUNK_BYTES // (4 * max(1, len(model.parameters)))
         wanted = SIZES[min(bisect_left(SIZES, clients), len(SIZES) - 1)]
@@ -256,7 +256,7 @@ class Stacked:
         self._allocate(min(wanted, max(size for size in SIZES if size <= limit)))
 
     def _peak(self, count: int) -> int:
-        """Peak bytes of one step of so many clients. Also initialises CUDA libraries before the capture."""
+        """Peak bytes of one step of `count` clients. Also initialises CUDA libraries before the capture."""
         device, width = self.engine.device, self.task.local.batch_size
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -275,7 +275,7 @@ class Stacked:
         self.corrections, self.inputs = [], {}
 
     def _inputs(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a step looks for its points' rows (room x width), their shares, and the rates (room)."""
+        """A step's input buffers: its points' rows (room x width), their shares, and the rates (room)."""
         if width not in self.inputs:
             device = self.engine.device
             self.inputs[width] = (
@@ -294,7 +294,7 @@ class Stacked:
 
 
 def _round_up(values: Ints) -> Ints:
-    """To the next multiple of an eighth of the next power of two, so that few widths differ."""
+    """Up to a multiple of an eighth of the next power of two, so that there are few distinct widths."""
     step = np.maximum(1, 2 ** np.ceil(np.log2(np.maximum(values, 1))) // 8).astype(np.int64)
     return np.maximum(1, -(-values // step) * step)
 
@@ -304,5 +304,5 @@ def _size_for(count: int, room: int) -> int:
 
 
 def _along(values: Tensor, like: Tensor) -> Tensor:
-    """One value a client, shaped to multiply its tensors."""
+    """One value per client, shaped to multiply its tensors."""
     return values.view(-1, *[1] * (like.dim() - 1))

@@ -1,7 +1,7 @@
-"""The registry of methods: a method is a named pair of allocator and aggregator with its options.
+"""The registry of methods: a method is a named pair of allocator and aggregator, with options.
 
-One file of this package registers one method or a family of them; adding a file is all it takes. A user's
-own method is any `Method` subclass, named in an experiment as `module:Class`.
+Each file of this package registers one method or a family; to add a method, add a file. A user's own method
+is any `Method` subclass, named in an experiment as `module:Class`.
 """
 
 import importlib
@@ -20,7 +20,7 @@ _REGISTRY: dict[str, type["Method"]] = {}
 
 
 class Method(BaseModel):
-    """Fields are the method's options; the docstring's first line is what `fedmux methods` shows."""
+    """Fields are the method's options; `fedmux methods` shows the docstring's first line."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,7 +31,7 @@ class Method(BaseModel):
 
     @property
     def unbiased(self) -> bool:
-        """Whether the expected step, with these options, is claimed to be that of full participation."""
+        """Whether, with these options, the expected step is claimed to be that of full participation."""
         claim = self.unbiased_when
         return claim is not None and all(getattr(self, key) == value for key, value in claim.items())
 
@@ -42,12 +42,12 @@ class Method(BaseModel):
         raise NotImplementedError
 
     def check(self, tasks: int) -> None:
-        """Refuse an experiment that this method cannot run."""
+        """Reject an experiment that this method cannot run."""
 
     def fitted(self, metrics: Mapping[str, str]) -> tuple["Method", str]:
-        """The method as it is for tasks with these metrics, by name, and what to tell of it, if anything.
+        """The method adapted to the tasks' metrics (by task name), and a notice for the user, if any.
 
-        FedmuxError where it cannot use one of them.
+        FedmuxError if it cannot use one of them.
         """
         return self, ""
 
@@ -56,7 +56,7 @@ MethodType = TypeVar("MethodType", bound=type[Method])
 
 
 def register(method: MethodType) -> MethodType:
-    """Class decorator: make a method known by its `name`."""
+    """Class decorator: register a method under its `name`."""
     if method.name in _REGISTRY:
         raise ValueError(f'method "{method.name}" is registered twice')
     _REGISTRY[method.name] = method
@@ -64,14 +64,14 @@ def register(method: MethodType) -> MethodType:
 
 
 def registry() -> dict[str, type[Method]]:
-    """Every method by name, in order."""
+    """Every method by name, sorted."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return dict(sorted(_REGISTRY.items()))
 
 
 def find(name: str) -> type[Method]:
-    """The method of this name, or the user's own for `module:Class`."""
+    """The method of this name, or the user's own from `module:Class`."""
     if ":" in name:
         method = import_object(name, "method")
         if not (isinstance(method, type) and issubclass(method, Method)):
@@ -85,7 +85,7 @@ def find(name: str) -> type[Method]:
 
 
 def options(method: Method) -> dict[str, Any]:
-    """A method as a table of an experiment file, options at their default left out."""
+    """A method as a table of an experiment file, without options at their default."""
     kind = type(method)
     name = kind.name if _REGISTRY.get(kind.name) is kind else f"{kind.__module__}:{kind.__qualname__}"
     return {"name": name, **method.model_dump(mode="json", exclude_defaults=True)}

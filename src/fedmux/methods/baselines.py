@@ -18,14 +18,14 @@ Aggregation = Literal["unbiased", "weighted", "mean"]
 
 
 class Sampled(Method):
-    """What methods share that pick participants alike: how they are counted and how they are averaged."""
+    """Options shared by methods that pick participants uniformly: who draws, and how updates are averaged."""
 
     participation: Participation = Field(
         "clients",
-        description="who draws: every processor, or that many clients without replacement, one job each",
+        description="who draws: each processor on its own, or m clients without replacement, one job each",
     )
     aggregation: Aggregation = Field(
-        "weighted", description="inverse-probability weights, the average by data, or the plain mean"
+        "weighted", description="inverse-probability weights, the data-weighted average, or the plain mean"
     )
 
     def aggregator(self) -> Aggregator:
@@ -36,7 +36,7 @@ class Sampled(Method):
 
 @register
 class Random(Sampled):
-    """Everybody equally likely, uniform over one's own tasks."""
+    """All clients equally likely, each uniform over its own tasks."""
 
     name: ClassVar[str] = "random"
     paper: ClassVar[str] = "[P1] section VII, [P2] section III"
@@ -80,13 +80,13 @@ class RoundRobin(Sampled):
 
 @register
 class Sequential(Sampled):
-    """One task at a time: everybody drawn trains it for a block of rounds, then the next."""
+    """One task at a time: all drawn clients train it for a block of rounds, then move to the next."""
 
     name: ClassVar[str] = "sequential"
     paper: ClassVar[str] = "[P1] section I, [P2] section I"
 
     block: int | None = Field(
-        None, ge=1, description="rounds for a task before the next one's turn; default rounds / tasks"
+        None, ge=1, description="rounds per task before moving to the next; default rounds / tasks"
     )
 
     def allocator(self) -> Allocator:
@@ -95,7 +95,7 @@ class Sequential(Sampled):
 
 @register
 class Full(Method):
-    """Every client trains every task it has, each round: the upper bound."""
+    """Every client trains every task it has in every round: the upper bound."""
 
     name: ClassVar[str] = "full"
     paper: ClassVar[str] = "[P1] section VII"
@@ -110,7 +110,7 @@ class Full(Method):
 
 @register
 class FedAvg(Method):
-    """One task: that many clients without replacement, averaged by their data."""
+    """One task: m clients without replacement, their updates averaged by data."""
 
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = "McMahan et al. 2017"

@@ -21,7 +21,7 @@ from fedmux.tasks.losses import METRICS
 
 
 def _as_written(alpha: float) -> float | str:
-    """A run folder keeps an experiment by way of JSON, which has no infinity; "inf" reads as a number too."""
+    """Run folders store experiments through JSON, which has no infinity; "inf" is read back as a number."""
     return alpha if np.isfinite(alpha) else "inf"
 
 
@@ -36,20 +36,22 @@ class FedFair(Sampled):
     paper: ClassVar[str] = "[P2] Algorithm 1"
     unbiased_when: ClassVar[dict[str, object] | None] = {"aggregation": "unbiased"}
 
-    alpha: Alpha = Field(3.0, ge=1, description="1: uniform over tasks; larger: more for the worst task")
+    alpha: Alpha = Field(
+        3.0, ge=1, description="1: uniform over tasks; larger: more clients for the worst task"
+    )
     measure: Measure | Literal["auto"] = Field(
         "auto",
-        description="what a task does badly: its `error` rate, or its `loss`; `auto`: the error rate where "
-        "every task is scored by accuracy, else the loss",
+        description="how badly a task does: its `error` rate or its `loss`; `auto`: the error rate if every "
+        "task is scored by accuracy, else the loss",
     )
 
     def fitted(self, metrics: Mapping[str, str]) -> tuple[Method, str]:
         other = next((task for task, metric in metrics.items() if metric != "accuracy"), None)
         if self.measure == "auto" and other is not None:
-            said = (
-                f'method "{self.name}": fairness goes by loss, since task "{other}" is not scored by accuracy'
+            notice = (
+                f'method "{self.name}": fairness is by loss, since task "{other}" is not scored by accuracy'
             )
-            return self.model_copy(update={"measure": "loss"}), said
+            return self.model_copy(update={"measure": "loss"}), notice
         demand_accuracies(self.name, self.measure, metrics)
         return self, ""
 
@@ -59,17 +61,17 @@ class FedFair(Sampled):
 
 
 def demand_accuracies(method: str, measure: str, metrics: Mapping[str, str]) -> None:
-    """1 - score is an error rate only of accuracies; a user's own metric is looked at when it is there."""
+    """1 - score is an error rate only for accuracies; a user's own metric is checked once it has values."""
     for task, metric in metrics.items():
         if measure == "error" and metric in METRICS and metric != "accuracy":
             raise FedmuxError(
-                f'method "{method}": measure = "error" needs accuracies, task "{task}" is scored by '
+                f'method "{method}": measure = "error" needs accuracies, but task "{task}" is scored by '
                 f'"{metric}"; set measure = "loss"'
             )
 
 
 class AskTheDrawn(RandomAllocator):
-    """Random; those drawn report their loss."""
+    """Random; drawn clients report their loss."""
 
     needs = frozenset({"loss"})
     learns = True
@@ -80,13 +82,13 @@ class AskTheDrawn(RandomAllocator):
 
 @register
 class QFfl(Sampled):
-    """Random draws; steps scaled so that the sum of the losses to the power q + 1 falls."""
+    """Random draws; steps scaled to reduce the sum of the losses to the power q + 1."""
 
     name: ClassVar[str] = "q-ffl"
     paper: ClassVar[str] = "Li et al. 2020 over tasks; [P2] section VI"
 
     q: float = Field(
-        2.0, ge=0, description="0: the plain step; larger: bad tasks move more (alpha - 1 of [P2])"
+        2.0, ge=0, description="0: the plain step; larger: bad tasks move more (alpha - 1 in [P2])"
     )
 
     def allocator(self) -> Allocator:
@@ -104,8 +106,10 @@ class FairVr(Method):
     paper: ClassVar[str] = "[P1] Eq. 23"
     unbiased_when: ClassVar[dict[str, object] | None] = {}
 
-    alpha: Alpha = Field(3.0, ge=1, description="1: the same for all tasks; larger: more for the worst task")
-    measure: Measure = Field("loss", description="what a task does badly: its loss, or its error rate")
+    alpha: Alpha = Field(
+        3.0, ge=1, description="1: the same for all tasks; larger: more jobs for the worst task"
+    )
+    measure: Measure = Field("loss", description="how badly a task does: its loss or its error rate")
     floor: float = Field(1e-3, gt=0, description="added to every score, as a fraction of the mean score")
     draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")
 

@@ -1,4 +1,4 @@
-"""Groups of alike clients in rotation ([P3])."""
+"""Groups of similar clients in rotation ([P3])."""
 
 from typing import ClassVar
 
@@ -12,18 +12,18 @@ from fedmux.methods import Method, register
 
 @register
 class Group(Method):
-    """Each task trains on one group of alike clients at a time, in rotation."""
+    """Each task trains on one group of similar clients at a time, in rotation."""
 
     name: ClassVar[str] = "mmfl-group"
     paper: ClassVar[str] = "[P3] Algorithm 1"
 
     structure: Structure = Field(
         "consistent",
-        description="whether clients are alike in all tasks (cluster by all losses) or differ from task to "
-        "task (`inconsistent`: by one task's losses, the next task's in the next cycle)",
+        description="`consistent`: clients are similar across all tasks, so cluster by all losses; "
+        "`inconsistent`: similarity differs by task, so cluster by one task's losses, a new task each cycle",
     )
-    k_max: int | None = Field(None, ge=2, description="most groups; default twice the number of tasks")
-    standardise: bool = Field(False, description="cluster losses in units of their spread over clients")
+    k_max: int | None = Field(None, ge=2, description="maximum number of groups; default twice the tasks")
+    standardise: bool = Field(False, description="standardise each task's losses before clustering")
 
     def allocator(self) -> Allocator:
         return GroupAllocator(self.structure, self.k_max, self.standardise)

@@ -1,4 +1,4 @@
-"""Methods that draw at random and reduce variance or drift with what clients sent before."""
+"""Methods that draw at random and use what clients sent earlier to reduce variance or drift."""
 
 from typing import ClassVar, Literal
 
@@ -31,7 +31,7 @@ class FedVarp(Stored):
 
 @register
 class FedStale(FedVarp):
-    """FedVARP with a weight on the stale part: fixed, or learned from those who train."""
+    """FedVARP with a weight on the stale part: fixed, or estimated from the clients that train."""
 
     name: ClassVar[str] = "fedstale"
     paper: ClassVar[str] = "Rodio & Neglia 2024"
@@ -44,12 +44,12 @@ class FedStale(FedVarp):
 
 @register
 class MifaMethod(Stored):
-    """Random draws; everybody's last update counts as if it were fresh."""
+    """Random draws; every client's last update counts as if it were fresh."""
 
     name: ClassVar[str] = "mifa"
     paper: ClassVar[str] = "Gu et al. 2021"
 
-    warm_start: bool = Field(False, description="all clients train in the first round, as the original asks")
+    warm_start: bool = Field(False, description="all clients train in the first round, as in the original")
 
     def allocator(self) -> Allocator:
         return WarmStart("processors") if self.warm_start else RandomAllocator("processors")

@@ -15,7 +15,7 @@ from fedmux.methods import Method, register
 
 
 class Scored(Method):
-    """What methods share whose probabilities come from scores."""
+    """Options shared by methods whose probabilities come from scores."""
 
     signal: ClassVar[Signal]
 
@@ -23,12 +23,12 @@ class Scored(Method):
     mixing: float = Field(
         0.05, ge=0, le=1, description="share of Random in the probabilities; bounds the weights"
     )
-    normalise: bool = Field(False, description="divide scores by their task's total: equal expected load")
+    normalise: bool = Field(False, description="divide scores by their task's total, for equal expected load")
     report_share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="share of the clients asked for a score each round; the rest is remembered",
+        description="share of the clients asked for a score each round; for the rest, past scores are used",
     )
     draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")
 
@@ -45,10 +45,10 @@ class Scored(Method):
 
 
 class Stored(Method):
-    """What methods share that keep a vector for each client on the server."""
+    """Options shared by methods that keep a vector per client on the server."""
 
-    precision: Format = Field("float32", description="of what is kept for each client")
-    storage: Storage = Field("memory", description="where it is kept: in memory, or in mapped files")
+    precision: Format = Field("float32", description="precision of the vectors kept per client")
+    storage: Storage = Field("memory", description="where the vectors are kept: in memory or in mapped files")
 
     def store(self) -> ClientStore:
         return ClientStore(self.precision, self.storage)
@@ -56,7 +56,7 @@ class Stored(Method):
 
 @register
 class Gvr(Scored):
-    """Least variance from update norms: every client trains every task, the drawn ones send."""
+    """Least variance by update norms: every client trains every task, drawn clients send updates."""
 
     name: ClassVar[str] = "mmfl-gvr"
     paper: ClassVar[str] = "[P1] Theorem 9"
@@ -65,7 +65,7 @@ class Gvr(Scored):
 
 @register
 class Lvr(Scored):
-    """Least variance from losses: every client reports its loss, the drawn ones train."""
+    """Least variance by losses: every client reports its losses, drawn clients train."""
 
     name: ClassVar[str] = "mmfl-lvr"
     paper: ClassVar[str] = "[P1] Theorem 10"
@@ -97,7 +97,7 @@ class LvrStale(GvrStale):
 
 @register
 class ResidualStale(GvrStale):
-    """Stale updates with the score that their variance asks for, ||G - h||."""
+    """Stale updates with the scores that minimise their variance, ||G - h||."""
 
     name: ClassVar[str] = "mmfl-stale"
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -126,13 +126,13 @@ class BestStale(GvrStale):
 
 @register
 class OptimalClientSampling(Scored):
-    """One task, one processor each: the clients whose updates are largest."""
+    """One task, one processor each: favours the clients with the largest updates."""
 
     name: ClassVar[str] = "optimal-client-sampling"
     paper: ClassVar[str] = "Chen, Horvath, Richtarik 2022; [P1p]"
     signal: ClassVar[Signal] = "norm"
 
-    normalise: Literal[False] = Field(False, description="one task has nothing to be set against")
+    normalise: Literal[False] = Field(False, description="always false: there is only one task")
 
     def check(self, tasks: int) -> None:
         if tasks != 1:

@@ -1,4 +1,4 @@
-"""What an auction decides: who takes part in which task, for how much; and the checks of its input."""
+"""An auction's outcome (who joins which task, at what price), and the checks of its input."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ import numpy as np
 from fedmux.errors import FedmuxError
 from fedmux.population import Bools, Floats, Ints
 
-# Decimal bids are no binary fractions: 0.1 + 0.2 is above 0.3, and 0.6 / 3 below 0.2. What exceeds a budget
-# by no more than this fraction of it fits. Sums of a million bids round less, and no currency is as fine.
+# Decimal bids are not binary fractions: 0.1 + 0.2 is above 0.3, and 0.6 / 3 below 0.2. An amount fits if it
+# exceeds the budget by at most this fraction. Sums of a million bids round less, and no currency is as fine.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Award:
-    """Rows are users, columns tasks. A fractional share takes part in that fraction of the rounds."""
+    """Rows are users, columns tasks. A user with a fractional share joins in that fraction of the rounds."""
 
     share: Floats  # N x S in [0, 1]
     payment: Floats  # N x S
@@ -36,11 +36,11 @@ class Award:
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Bids of each task in ascending order, ties by user number; users without a bid come last as inf."""
+    """Each task's bids in ascending order, ties by user number; users without a bid come last, as inf."""
 
     bids: Floats  # N x S
     user: Ints  # N x S
-    count: Ints  # S: users that bid
+    count: Ints  # S: users with a bid
 
     def award(self, share: Floats, payment: Floats, budget: float | None) -> Award:
         """From values in sorted order to values by user."""
@@ -75,5 +75,5 @@ def check_budget(budget: float) -> None:
 
 
 def fits(amounts: Floats, budget: float) -> Bools:
-    """Whether each amount can be paid out of the budget, but for rounding."""
+    """Whether each amount can be paid out of the budget, up to rounding."""
     return amounts <= budget * (1 + ROUNDING)

@@ -1,4 +1,4 @@
-"""Where bids come from: a CSV file, or distributions that stand for what users ask."""
+"""Where bids come from: a CSV file, or distributions that simulate them."""
 
 import csv
 import math
@@ -28,9 +28,9 @@ class _Range(_Bids):
 
 
 class Uniform(_Range):
-    """Every bid in a range equally likely."""
+    """All bids in a range are equally likely."""
 
-    kind: Literal["uniform"] = Field("uniform", description="every bid in the range equally likely")
+    kind: Literal["uniform"] = Field("uniform", description="all bids in the range are equally likely")
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         return rng.uniform(self.low, self.high, users)
@@ -40,11 +40,11 @@ class Uniform(_Range):
 
 
 class Normal(_Range):
-    """A normal distribution cut off at both ends."""
+    """A normal distribution truncated at both ends."""
 
     kind: Literal["normal"] = Field("normal", description="a normal distribution, truncated to the range")
-    mean: float = Field(description="before truncation")
-    std: float = Field(gt=0, description="before truncation")
+    mean: float = Field(description="mean before truncation")
+    std: float = Field(gt=0, description="standard deviation before truncation")
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         from scipy.stats import truncnorm
@@ -65,7 +65,7 @@ class Normal(_Range):
 class Linear(_Bids):
     """Density that grows linearly from 0: high times the square root of a uniform number."""
 
-    kind: Literal["linear"] = Field("linear", description="density growing linearly from 0")
+    kind: Literal["linear"] = Field("linear", description="density that grows linearly from 0")
     high: float = Field(1.0, gt=0, description="largest bid")
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
@@ -76,10 +76,10 @@ class Linear(_Bids):
 
 
 class Exponential(_Bids):
-    """Exponential with a rate."""
+    """An exponential distribution."""
 
-    kind: Literal["exponential"] = Field("exponential", description="exponentially distributed")
-    rate: float = Field(gt=0, description="one over the mean")
+    kind: Literal["exponential"] = Field("exponential", description="exponential distribution")
+    rate: float = Field(gt=0, description="inverse of the mean")
 
     def draw(self, users: int, rng: np.random.Generator) -> Floats:
         return rng.exponential(1 / self.rate, users)
@@ -92,9 +92,9 @@ BidLaw = Annotated[Uniform | Normal | Linear | Exponential, Field(discriminator=
 
 
 def read_bids(path: str | Path) -> tuple[list[str], list[str], Floats]:
-    """(users, tasks, bids) from a CSV file with a header: a column for each task, optionally one `user`.
+    """(users, tasks, bids) from a CSV file with a header: a column per task, optionally one named `user`.
 
-    An empty cell is no bid. FedmuxError names line and column.
+    An empty cell means no bid. FedmuxError names line and column.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -104,14 +104,14 @@ def read_bids(path: str | Path) -> tuple[list[str], list[str], Floats]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FedmuxError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(lines) < 2:
-        raise FedmuxError(f"{path}: needs a header with the tasks' names and a line for each user")
+        raise FedmuxError(f"{path}: needs a header with the tasks' names and a row for each user")
     header = [name.strip() for name in lines[0][1]]
     named = header[0].lower() == "user"
     tasks = header[1:] if named else header
     if not tasks or len(set(tasks)) < len(tasks) or "" in tasks:
         raise FedmuxError(f"{path}: the header must name each task once, got {', '.join(header)}")
     if not named and all(_is_number(name) for name in tasks):
-        raise FedmuxError(f"{path}: the first line must name the tasks, it holds numbers")
+        raise FedmuxError(f"{path}: the first line must name the tasks, but it holds numbers")
     users: list[str] = []
     bids = np.full((len(lines) - 1, len(tasks)), np.nan)
     for index, (number, row) in enumerate(lines[1:]):

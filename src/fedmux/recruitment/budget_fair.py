@@ -1,8 +1,8 @@
 """Budget-fair (proportional share) auction, [P2] section V: each task spends its own B / S.
 
 The w cheapest users of a task win, w the largest k with k b_(k) <= beta = B / S. The paper pays beta / w,
-which is not truthful: whoever lost by a little can gain by bidding less. The threshold payment
-min(beta / w, b_(w+1)) is the largest bid with which a winner would still win, so it is.
+which is not truthful: a user who narrowly lost can gain by bidding less. The threshold payment
+min(beta / w, b_(w+1)) is truthful: it is the largest bid with which a winner would still win.
 """
 
 from typing import Literal

@@ -1,6 +1,6 @@
-"""GMMFair, [P2] Eq. 36: the largest minimum take-up when bids are true; pays the bids.
+"""GMMFair, [P2] Eq. 36: the largest minimum take-up if bids are truthful; pays the bids.
 
-In turn t the t-th cheapest user of every task joins if all of them together still fit. Optimal, since any
+In turn t the t-th cheapest user of every task joins if the budget covers all of them. Optimal, since any
 solution with minimum take-up t costs at least the t cheapest of each task. Not truthful: it is the bound
 that truthful mechanisms are measured against.
 """
@@ -12,7 +12,7 @@ from fedmux.recruitment.award import Award, check_budget, fits, sort_bids
 
 
 def gmm_fair(bids: Floats, budget: float) -> Award:
-    """bids: users x tasks, NaN for no bid. A task without a t-th bid drops out; the others go on."""
+    """bids: users x tasks, NaN for no bid. A task without a t-th bid drops out; the others continue."""
     check_budget(budget)
     ordered = sort_bids(bids)
     cost = np.where(np.isfinite(ordered.bids), ordered.bids, 0.0)

@@ -1,12 +1,12 @@
 """MMFL max-min fair auction, [P2] Algorithm 3, repaired: tasks keep step, and rich ones help poor ones.
 
-Every task starts with B / S and pays all its users one price. In turn t each task needs t b_(t); tasks that
-fall short are topped up from the others' surplus, the richest first. When the surplus no longer suffices it
-is divided among those that fall short, buys each a fraction of a user, and the auction ends.
+Every task starts with B / S and pays all its users the same price. In turn t each task needs t b_(t); tasks
+that fall short are topped up from the others' surplus, richest first. When the surplus no longer suffices, it
+is divided among the tasks that fall short, buys each a fraction of a user, and the auction ends.
 
-Against the printed algorithm: prices follow the task's own budget, earlier winners are re-priced whenever
-it changes, and donors' budgets shrink by what they give in the fractional turn too. Read literally it spends
-up to half more than B.
+Unlike in the printed algorithm, prices follow the task's own budget, earlier winners are re-priced whenever
+it changes, and donors' budgets also shrink by what they give in the fractional turn. Read literally, the
+printed algorithm spends up to 1.5 B.
 """
 
 import numpy as np
@@ -37,16 +37,16 @@ def max_min_fair(bids: Floats, budget: float, *, use_own_budget: bool = False) -
 
 
 def _turns(ordered: Sorted, budget: float, use_own: bool) -> tuple[Floats, np.ndarray, Floats, Floats]:
-    """Final budget and full users of each task, and of its last one the fraction and the payment (S each)."""
+    """Each task's final budget, its full users, and the fraction and payment of its last user (S each)."""
     users, tasks = ordered.bids.shape
     rank = np.arange(1, users + 1)[:, None]
     need = np.where(
         np.isfinite(ordered.bids), rank * np.where(np.isfinite(ordered.bids), ordered.bids, 0.0), 0.0
     )
-    need = np.maximum.accumulate(need, axis=0)  # an exhausted task goes on needing what it last did
+    need = np.maximum.accumulate(need, axis=0)  # an exhausted task keeps its last need
     fraction, extra = np.zeros(tasks), np.zeros(tasks)
     last = int(ordered.count.max(initial=0))
-    # While nobody falls short nothing happens; and all needs fit into B for exactly the full turns.
+    # As long as no task falls short, nothing happens; all needs fit into B for exactly the full turns.
     first = int(fits(need[:last], budget / max(tasks, 1)).all(1).sum())
     full = int(fits(need[:last].sum(1), budget).sum())
     purse = [budget / max(tasks, 1)] * tasks
@@ -57,7 +57,7 @@ def _turns(ordered: Sorted, budget: float, use_own: bool) -> tuple[Floats, np.nd
     count = np.minimum(full, ordered.count)
     if full < last:
         row = need[full].tolist()
-        nothing = (budget * (1 + ROUNDING) - sum(purse)) / tasks  # as much more or less is rounding
+        nothing = (budget * (1 + ROUNDING) - sum(purse)) / tasks  # differences up to this are rounding
         bad = [s for s in range(tasks) if full < ordered.count[s] and row[s] > purse[s] + nothing]
         surplus = sum(p - n for n, p in zip(row, purse) if n <= p)
         for s in range(tasks):
@@ -76,7 +76,7 @@ def _turns(ordered: Sorted, budget: float, use_own: bool) -> tuple[Floats, np.nd
 
 
 def _give(need: list[float], purse: list[float], amount: float) -> list[float]:
-    """Raise those below their need to it; take `amount` from the others' surplus, the richest first."""
+    """Raise budgets below their need to it; take `amount` from the others' surplus, richest first."""
     surplus = sorted((p - n for n, p in zip(need, purse) if p > n), reverse=True)
     level, taken = 0.0, 0.0
     for rank, _ in enumerate(surplus, 1):

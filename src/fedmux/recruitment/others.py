@@ -1,4 +1,4 @@
-"""The simple mechanisms that auctions are compared with ([P2] section VI): posted price, greedy, random."""
+"""Simple mechanisms to compare auctions with ([P2] section VI): posted price, greedy, random."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from fedmux.recruitment.award import Award, check_budget, fits, sort_bids
 
 
 def posted_price(costs: Floats, threshold: float) -> Award:
-    """Whoever's cost is below the threshold joins and is paid the threshold; there is no budget.
+    """Users whose cost is below the threshold join and are paid the threshold; there is no budget.
 
-    Below means below, as in [P2]: nothing is added up or divided, so nothing is rounded either.
+    Strictly below, as in [P2]: nothing is added or divided, so there is no rounding to allow for.
     """
     if not (0 <= threshold < np.inf):
         raise FedmuxError(f"the threshold must be finite and at least 0, got {threshold}")

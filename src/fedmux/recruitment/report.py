@@ -14,7 +14,7 @@ STEPS = 20  # budgets up to twice the given one
 
 
 def hold(bids: Floats, budget: float, mechanism: str, seed: int) -> Award:
-    """One auction by name; FedmuxError says what is wrong with the input."""
+    """Run one auction by name; FedmuxError says what is wrong with the input."""
     if mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
         raise FedmuxError(f'unknown mechanism "{mechanism}"{closest(mechanism, MECHANISMS)}; known: {known}')
@@ -22,7 +22,7 @@ def hold(bids: Floats, budget: float, mechanism: str, seed: int) -> Award:
 
 
 def winners(award: Award, users: list[str], tasks: list[str]) -> list[dict[str, Any]]:
-    """A row for each user and task that take part, by task."""
+    """A row for each user and the task it joins, by task."""
     return [
         {
             "task": tasks[task],
@@ -35,15 +35,15 @@ def winners(award: Award, users: list[str], tasks: list[str]) -> list[dict[str, 
 
 
 def budgets_compared(bids: Floats, budget: float, seed: int) -> list[dict[str, Any]]:
-    """Every mechanism at budgets from a tenth of the given one to twice as much.
+    """Every mechanism at budgets from a tenth of the given one to twice it.
 
-    The posted price has no budget: it asks for the mean bid, whatever the budget.
+    The posted price has no budget: it is the mean bid throughout.
     """
     price = float(np.nanmean(bids)) if np.isfinite(bids).any() else 0.0
     rows = []
     for name in MECHANISMS:
         for step in range(1, STEPS + 1):
-            spend = budget * (2 * step / STEPS)  # exactly the budget half way
+            spend = budget * (2 * step / STEPS)  # exactly the given budget half way
             award = hold(bids, price if name == "posted-price" else spend, name, seed)
             rows.append(
                 {

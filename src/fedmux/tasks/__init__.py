@@ -1,4 +1,4 @@
-"""What clients train: modules, losses and metrics, each by a name or as the user's own `module:name`."""
+"""What clients train: modules, losses and metrics, each by name or as the user's own `module:name`."""
 
 from fedmux.tasks.losses import Loss, Metric, build_loss, build_metric, default_metric
 from fedmux.tasks.registry import build

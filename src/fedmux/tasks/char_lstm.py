@@ -1,8 +1,8 @@
 """Next-character prediction: embedding, stacked LSTM, linear layer on the last step.
 
-The LSTM is our own because `torch.nn.LSTM` cannot be vectorised over clients with `torch.func.vmap`. One
-client alone on a CPU goes through torch's, which is faster there. The gates stand in torch's order (input,
-forget, cell, output), with one bias where torch adds up two.
+The LSTM is our own because `torch.nn.LSTM` cannot be vectorised over clients with `torch.func.vmap`. A single
+client on a CPU uses torch's, which is faster there. The gates are in torch's order (input, forget, cell,
+output), with one bias where torch adds two.
 """
 
 import math
@@ -15,7 +15,7 @@ from fedmux.errors import FedmuxError
 
 
 class _OverClients(torch.autograd.Function):
-    """A function of tensors that have clients in front already: `vmap` only makes more of them.
+    """A function of tensors whose first dimension is clients already: `vmap` only adds more of them.
 
     So its steps run on plain tensors, where they may write in place, and autograd records none of them.
     """
@@ -34,15 +34,15 @@ class Recurrence(_OverClients):
     """The steps of an LSTM from a zero state, given the products of its inputs with their weights.
 
     From products (clients, length, batch, 4 hidden), biases (clients, 4 hidden) and weights (clients,
-    4 hidden, hidden) to the states (clients, length, batch, hidden), and after them what the gradient needs:
-    each step's cells, then each step's gates. Products are computed and states returned in the weights' type;
-    gates and cells have that of the biases.
+    4 hidden, hidden) to the states (clients, length, batch, hidden), followed by what the gradient needs:
+    each step's cells, then each step's gates. Products and states have the weights' dtype, gates and cells
+    the biases'.
     """
 
     @staticmethod
     def forward(products: Tensor, bias: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         clients, length, batch, wide = products.shape
-        entering = bias.new_empty(length, clients, batch, wide)  # a step is one piece of memory
+        entering = bias.new_empty(length, clients, batch, wide)  # a step is contiguous in memory
         torch.add(products.transpose(0, 1), bias[:, None], out=entering)
         recurrent = weight.mT
         again = bias.new_zeros(clients * batch, wide)
@@ -101,13 +101,13 @@ class _RecurrenceGradient(_OverClients):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        """Nothing to keep: there is no second derivative."""
+        """Nothing to save: there is no second derivative."""
 
 
 def _cell(inputs: Tensor, again: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A step's state, cell and gates, from what its inputs and the state before give, and the cell before.
+    """A step's state, cell and gates, from the products of inputs and previous state, and the previous cell.
 
-    On a GPU one kernel of torch's; written out it would be six.
+    On a GPU a single torch kernel; written out it would be six.
     """
     if inputs.is_cuda:
         state, cell, gates = torch.ops.aten._thnn_fused_lstm_cell(inputs, again, before)
@@ -122,7 +122,7 @@ def _cell(inputs: Tensor, again: Tensor, before: Tensor) -> tuple[Tensor, Tensor
 def _cell_gradient(
     of_state: Tensor, of_cell: Tensor, before: Tensor, cell: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of a step's gates (before their functions) and of the cell before it."""
+    """The gradients of a step's gates (before their activations) and of the previous cell."""
     if cell.is_cuda:
         back = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
         of_gates, of_before, _ = back(of_state, of_cell, before, cell, gates, False)
@@ -147,9 +147,9 @@ def _apply(function: type[_OverClients], *tensors: Tensor) -> tuple[Tensor, ...]
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right for each client, also if those are of a smaller type."""
+    """total += left @ right for each client, even if their dtype is smaller."""
     if total.dtype == right.dtype:
-        torch.baddbmm(total, left, right, out=total)  # not baddbmm_, whose operations are not counted
+        torch.baddbmm(total, left, right, out=total)  # not baddbmm_, whose flops are not counted
     else:
         total.add_(torch.bmm(left, right))
 
@@ -166,14 +166,14 @@ class LstmLayer(nn.Module):
             nn.init.uniform_(parameter, -1 / math.sqrt(hidden), 1 / math.sqrt(hidden))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.is_cpu and torch._C._functorch.peek_interpreter_stack() is None:  # no vmap around
+        if inputs.is_cpu and torch._C._functorch.peek_interpreter_stack() is None:  # not inside vmap
             return self.fused(inputs)
         return self.by_steps(inputs)
 
     def by_steps(self, inputs: Tensor) -> Tensor:
-        # Only the state's part of the gates has to wait for the step before; the inputs' part is one product.
+        # Only the state's part of the gates depends on the previous step; the inputs' part is one product.
         products = inputs.transpose(0, 1) @ self.input_weight.T  # length x batch x 4 hidden
-        weight = self.hidden_weight.to(products.dtype)  # under autocast its type, cast once for all steps
+        weight = self.hidden_weight.to(products.dtype)  # under autocast, cast once for all steps
         states = _apply(Recurrence, products[None], self.bias[None], weight[None])[0]
         return states[0].transpose(0, 1)
 
@@ -185,12 +185,12 @@ class LstmLayer(nn.Module):
 
 
 class CharLstm(nn.Module):
-    """Tokens (batch, length), each below `vocabulary`, to logits of the next one (batch, classes)."""
+    """Tokens (batch, length), each below `vocabulary`, to logits of the next token (batch, classes)."""
 
     def __init__(
         self,
         classes: int = 80,
-        vocabulary: int | None = None,  # as many as classes
+        vocabulary: int | None = None,  # default: `classes`
         embedding: int = 8,
         hidden: int = 256,
         layers: int = 2,

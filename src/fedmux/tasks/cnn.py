@@ -1,4 +1,4 @@
-"""The convolutional network of the papers' image tasks, and a small one for a quick look on a CPU."""
+"""The convolutional network of the papers' image tasks, and a small one for quick runs on a CPU."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class Cnn(nn.Module):
         self.layers = nn.Sequential(
             nn.Conv2d(channels, first, kernel_size, padding=padding),
             nn.MaxPool2d(2),
-            nn.ReLU(),  # after pooling: the same values, from a quarter of the numbers
+            nn.ReLU(),  # after pooling: the same result on a quarter of the values
             nn.Conv2d(first, second, kernel_size, padding=padding),
             nn.MaxPool2d(2),
             nn.ReLU(),
@@ -35,7 +35,7 @@ class Cnn(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.is_cpu:
-            # Channels last, in which max_pool2d is 16 times as fast; vmap refuses `.to(memory_format=...)`.
+            # Channels last, where max_pool2d is 16 times faster; vmap rejects `.to(memory_format=...)`.
             images = images.movedim(1, -1).clone(memory_format=torch.contiguous_format).movedim(-1, 1)
         logits: torch.Tensor = self.layers(images)
         return logits

@@ -1,6 +1,6 @@
-"""Losses and metrics by name: functions of (outputs, targets) that give one value per point.
+"""Losses and metrics by name: functions of (outputs, targets) that return one value per point.
 
-One value per point, not a mean: callers weigh points themselves (ragged batches, clients' segments).
+One value per point, not a mean: callers weight points themselves (ragged batches, clients' segments).
 """
 
 import inspect
@@ -31,7 +31,7 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     if outputs.numel() != targets.numel():
         raise FedmuxError(
             f"squared-error: outputs of shape {tuple(outputs.shape)} do not match targets of shape "
-            f"{tuple(targets.shape)}; give the model as many outputs as a target has numbers"
+            f"{tuple(targets.shape)}; give the model as many outputs as a target has values"
         )
     difference = outputs - targets.reshape(outputs.shape).to(outputs.dtype)
     return difference.square().flatten(1).mean(1) if outputs.dim() > 1 else difference.square()
@@ -43,7 +43,7 @@ def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def negative_squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Squared error with the sign of a score."""
+    """Negated squared error, so that higher is better."""
     return -squared_error(outputs, targets)
 
 
@@ -53,7 +53,7 @@ _DEFAULT_METRICS = {"squared-error": "negative-squared-error"}
 
 
 def default_metric(loss: str) -> str:
-    """The metric of a task that names none."""
+    """The default metric for a loss."""
     return _DEFAULT_METRICS.get(loss, "accuracy")
 
 
@@ -98,7 +98,7 @@ def _check_smoothing(value: object) -> None:
 
 
 def _one_value_per_point(function: Callable[..., torch.Tensor], what: str) -> Loss:
-    """Stop a user's function that averages: its result would be taken for one point's."""
+    """Reject a user's function that averages: its result would pass for a single point's value."""
 
     def checked(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         values = function(outputs, targets)

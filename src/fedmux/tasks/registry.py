@@ -44,7 +44,7 @@ def _tokens(shape: Shape, outputs: int) -> dict[str, int]:
     return {"classes": outputs}
 
 
-# Of each name: the class, and its arguments that follow from the data. Its other parameters are the options.
+# By name: the class, and its arguments that follow from the data. Its other parameters are the options.
 MODULES: Mapping[str, tuple[type[nn.Module], Callable[[Shape, int], dict[str, int]]]] = {
     "cnn": (Cnn, _image),
     "cnn-small": (CnnSmall, _image),
@@ -55,9 +55,9 @@ MODULES: Mapping[str, tuple[type[nn.Module], Callable[[Shape, int], dict[str, in
 
 
 def build(name: str, *, input_shape: tuple[int, ...], outputs: int, options: dict[str, object]) -> nn.Module:
-    """The module `name` for inputs of `input_shape` (without the batch) and so many outputs.
+    """The module `name` for inputs of `input_shape` (without the batch) and this number of outputs.
 
-    A user's `module:Class` (or a function that returns a module) is called with the options and, where it has
+    A user's `module:Class` (or a function that returns a module) is called with the options and, if it has
     parameters of these names, `input_shape` and `outputs`. Initial weights come from torch's own generator.
     """
     what = f'model "{name}"'
@@ -95,20 +95,20 @@ def _named_parameters(factory: Callable[..., object]) -> set[str]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     try:
         parameters = inspect.signature(factory).parameters
-    except ValueError:  # a function of an extension module may not tell
+    except ValueError:  # functions of extension modules may have no signature
         return set()
     return {key for key, parameter in parameters.items() if parameter.kind in named}
 
 
 def _call(what: str, factory: Callable[..., object], arguments: dict[str, object]) -> nn.Module:
-    """The module, or one line that says why these arguments do not make one."""
+    """The module, or a one-line error that says why it cannot be built with these arguments."""
     try:
         module = factory(**arguments)
     except FedmuxError as error:
         raise FedmuxError(f"{what}: {error}") from error
     except Exception as error:
-        told = ", ".join(f"{key} = {value!r}" for key, value in arguments.items()) or "no arguments"
-        raise FedmuxError(f"{what} cannot be built with {told}: {first_line(error)}") from error
+        given = ", ".join(f"{key} = {value!r}" for key, value in arguments.items()) or "no arguments"
+        raise FedmuxError(f"{what} cannot be built with {given}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise FedmuxError(f"{what} must return a torch.nn.Module, got {type(module).__name__}")
     return module

@@ -1,6 +1,6 @@
 """Pre-activation ResNet-18 with GroupNorm.
 
-Running statistics of BatchNorm have no sound meaning when models of unlike clients are averaged, so each
+BatchNorm's running statistics are meaningless when models of heterogeneous clients are averaged, so each
 normalisation sees one image only. The stem is a 3x3 convolution without pooling, for images of about 32x32.
 """
 
@@ -13,12 +13,12 @@ from fedmux.errors import FedmuxError
 
 
 def _norm(channels: int, groups: int | None) -> nn.GroupNorm:
-    """GroupNorm; by default 32 groups, fewer where channels are few: at least two to a group if even."""
+    """GroupNorm; by default 32 groups, or fewer to have at least two channels per group (if even)."""
     return nn.GroupNorm(groups or math.gcd(32, channels // 2, channels), channels)
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, each after norm and ReLU, and a shortcut around both."""
+    """Two 3x3 convolutions, each after norm and ReLU, with a shortcut around both."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, groups: int | None) -> None:
         super().__init__()

@@ -13,12 +13,12 @@ from fedmux.model import Layout, Model
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
 
-PointFunction = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one number for each point
+PointFunction = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one number per point
 
 
 @dataclass(frozen=True)
 class LocalSgd:
-    """What a client does with the global model: epochs of mini-batch SGD over its own points."""
+    """A client's local training: epochs of mini-batch SGD over its own points."""
 
     batch_size: int
     epochs: int
@@ -27,17 +27,17 @@ class LocalSgd:
     clip: float | None = None  # largest gradient norm of a step
 
     def steps(self, sizes: Ints) -> Ints:
-        """Gradient steps for clients of these sizes."""
+        """Gradient steps of clients of these sizes."""
         return self.epochs * self.passes(sizes)
 
     def passes(self, sizes: Ints) -> Ints:
-        """Mini-batches in one pass over clients of these sizes."""
+        """Mini-batches per epoch of clients of these sizes."""
         return -(-sizes // self.batch_size)
 
 
 @dataclass
 class Pace:
-    """A learning rate by round; a task that diverged and is tried again goes on with a part of it."""
+    """A learning rate by round; reduced by a factor when a diverged task is retried."""
 
     schedule: Callable[[int], float]
     factor: float = 1.0
@@ -55,23 +55,23 @@ class Task:
     x: Tensor  # training points of all clients, one after the other
     y: Tensor
     offsets: Ints  # N + 1: client i owns points offsets[i] to offsets[i + 1]
-    validation: tuple[Tensor, Tensor]  # held-out points that allocators may look at
+    validation: tuple[Tensor, Tensor]  # held-out points that allocators may use
     test: tuple[Tensor, Tensor]  # held-out points that are reported
     local: LocalSgd
     learning_rate: Callable[[int], float]  # of the round
-    privacy: Privacy | None = None  # what happens to an update before it is sent
+    privacy: Privacy | None = None  # clipping and noise on updates before they are sent
 
     def __post_init__(self) -> None:
         if not isinstance(self.learning_rate, Pace):
             object.__setattr__(self, "learning_rate", Pace(self.learning_rate))
         if self.privacy and self.layout.buffers:
             raise FedmuxError(
-                "privacy: the model has buffers, such as batch statistics, which would leave clients without "
-                "noise; use a model without them"
+                "privacy: the model has buffers, such as batch statistics, which clients would send without "
+                "noise; use a model without buffers"
             )
 
     def slow_down(self, halvings: int) -> None:
-        """The learning rate of all rounds from now on, halved so many times."""
+        """Set the learning rate of all further rounds to the schedule, halved this many times."""
         assert isinstance(self.learning_rate, Pace)
         self.learning_rate.factor = 0.5**halvings
 
@@ -81,11 +81,11 @@ class Task:
 
     @property
     def sizes(self) -> Ints:
-        """N: points of each client."""
+        """N: points per client."""
         return np.diff(self.offsets)
 
     def to(self, device: torch.device) -> "Task":
-        """The task with its module and all its data there."""
+        """The task with its module and all its data on a device."""
         if self.x.device == device:
             return self
         module = self.module.to(device)
@@ -100,16 +100,16 @@ class Task:
         )
 
     def points_of(self, clients: Ints) -> tuple[Tensor, Tensor, Ints]:
-        """Points of some clients, in order, and where each of them begins and ends."""
+        """Points of these clients, in order, and the offsets of each client among them."""
         sizes = self.offsets[clients + 1] - self.offsets[clients]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        if len(clients) and (np.diff(clients) == 1).all():  # points that lie together
+        if len(clients) and (np.diff(clients) == 1).all():  # contiguous points
             part = slice(self.offsets[clients[0]], self.offsets[clients[-1] + 1])
             return self.x[part], self.y[part], offsets
         rows = np.repeat(self.offsets[clients] - offsets[:-1], sizes) + np.arange(offsets[-1])
         return self.x[torch.from_numpy(rows)], self.y[torch.from_numpy(rows)], offsets
 
     def weights(self, model: Model) -> dict[str, Tensor]:
-        """A model as a state dict of the module."""
+        """A model's weights as a state dict of the module."""
         self.layout.write(model)
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}

@@ -1,1 +1,1 @@
-"""Training a run: the round, what surrounds it, and a run from start to end."""
+"""Training: one round, what surrounds it, and a run from start to end."""

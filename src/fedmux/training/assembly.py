@@ -1,4 +1,4 @@
-"""From an experiment to what a run works on: load the data, divide it, build the modules."""
+"""Sets up an experiment: loads the data, divides it among clients, builds the modules."""
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from fedmux.training.setting import Setting
 
 
 def assemble(experiment: Experiment) -> Setting:
-    """Load data, divide it, build modules; FedmuxError names the task that cannot be had."""
+    """Load data, divide it, build modules; FedmuxError names the task that fails."""
     clients, seed = experiment.population.clients, experiment.seed
     has = draw_availability(
         experiment.population.availability,
@@ -73,8 +73,8 @@ def _recruit(experiment: Experiment, has: Bools) -> Award | None:
         wanted = [task.name for task in experiment.tasks]
         if bids.shape[0] != clients or set(names) != set(wanted):
             raise FedmuxError(
-                f"{settings.bids}: must have a line for each of {clients} clients and the columns "
-                f"{', '.join(wanted)}; it has {bids.shape[0]} and {', '.join(names)}"
+                f"{settings.bids}: must have a row for each of {clients} clients and the columns "
+                f"{', '.join(wanted)}; it has {bids.shape[0]} rows and {', '.join(names)}"
             )
         bids = bids[:, [names.index(name) for name in wanted]]
     else:
@@ -137,21 +137,21 @@ def _task(
 
 
 def local_sgd(settings: TaskSettings) -> LocalSgd:
-    """How a client trains, as the experiment has it."""
+    """How clients train, according to the experiment."""
     return LocalSgd(
         settings.batch_size, settings.local_epochs, settings.momentum, settings.weight_decay, settings.clip
     )
 
 
 def _held_out(experiment: Experiment, task: int, points: int) -> tuple[Ints, Ints]:
-    """Rows of the validation and of the test part."""
+    """Rows of the validation and the test part."""
     held_out = generator(experiment.seed, Stream.HELD_OUT, task=task).permutation(points)
     held_out = held_out[: experiment.evaluation.samples]
     cut = round(len(held_out) * experiment.evaluation.validation_share)
     if not 0 < cut < len(held_out):
         raise FedmuxError(
             f"{len(held_out)} held-out points cannot be divided by "
-            f"evaluation.validation_share = {experiment.evaluation.validation_share}; take more points"
+            f"evaluation.validation_share = {experiment.evaluation.validation_share}; use more points"
         )
     return held_out[:cut], held_out[cut:]
 
@@ -169,7 +169,7 @@ def _module(settings: TaskSettings, dataset: Dataset, x: Tensor, y: Tensor, seed
 
 
 class _Inputs:
-    """Raw inputs to tensors; images are standardised by the whole training set's channels."""
+    """Converts raw inputs to tensors; images are standardised per channel, over the whole training set."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.kind = dataset.inputs
@@ -198,22 +198,22 @@ def _start_from(module: torch.nn.Module, path: str) -> None:
         module.load_state_dict(weights)
     except FileNotFoundError:
         raise FedmuxError(f"initial_weights: no such file: {path}") from None
-    except Exception as error:  # safetensors' and torch's own messages name the mismatch
+    except Exception as error:  # safetensors' and torch's messages name the mismatch
         reason = str(error).strip().splitlines()[-1].strip()
         raise FedmuxError(f"initial_weights: {path} does not fit the model ({reason})") from None
 
 
 def _try_out(task: Task) -> None:
-    """One small batch through module, loss and metric, so that a misfit is told before any work starts."""
+    """Run one small batch through module, loss and metric, to report a mismatch before any work starts."""
     x, y = task.test[0][:2], task.test[1][:2]
     task.module.eval()
     try:
         with torch.no_grad():
             outputs = task.module(x)
             values = task.loss(outputs, y), task.metric(outputs, y)
-    except FedmuxError:  # says itself what does not fit
+    except FedmuxError:  # already says what does not fit
         raise
-    except Exception as error:  # whatever a user's module raises is the message
+    except Exception as error:  # a user's module can raise anything
         reason = str(error).strip().splitlines()[0]
         raise FedmuxError(
             f"the model does not fit the data of shape {tuple(x.shape[1:])}: {reason}"
@@ -221,6 +221,6 @@ def _try_out(task: Task) -> None:
     for name, value in zip(("loss", "metric"), values):
         if value.shape != (len(x),):
             raise FedmuxError(
-                f"the {name} must give one value for each point, got shape {tuple(value.shape)} "
+                f"the {name} must return one value per point, got shape {tuple(value.shape)} "
                 f"for {len(x)} points"
             )

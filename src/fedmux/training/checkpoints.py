@@ -1,4 +1,4 @@
-"""When a checkpoint is due, what is written, and where a run starts again."""
+"""When a checkpoint is due, what it holds, and from where a run resumes."""
 
 import time
 
@@ -11,14 +11,14 @@ from fedmux.training.state import State
 
 
 class Checkpoints:
-    """Of one run; only the first process of a team has a folder."""
+    """The checkpoints of one run; only the first process of a team has a folder."""
 
     def __init__(self, folder: RunFolder | None, output: Output, tasks: list[Task], team: Team) -> None:
         self.folder, self.output, self.tasks, self.team = folder, output, tasks, team
-        self.saved = time.monotonic()  # when the last one was
+        self.saved = time.monotonic()  # when the last one was written
 
     def open(self, journal: Journal) -> Checkpoint | None:
-        """The newest sound checkpoint, at every process; cuts the logs back to it. None: from the start."""
+        """The newest sound checkpoint, in every process; truncates the logs to it. None: start afresh."""
         checkpoint, lengths, damaged = self.folder.latest() if self.folder else (None, {}, [])
         for line in damaged:
             back = f"round {checkpoint.rounds}" if checkpoint else "the start"
@@ -33,7 +33,7 @@ class Checkpoints:
         return None if table["rounds"] is None else Checkpoint(table["rounds"], tensors, table["state"])
 
     def due(self, round: int) -> bool:
-        """By rounds, or by the first clock that says so."""
+        """By rounds, or as soon as any process's clock says so."""
         if self.output.checkpoint_seconds is None:
             return round % int(self.output.checkpoint_every) == 0
         return self.team.any(time.monotonic() - self.saved >= self.output.checkpoint_seconds)

@@ -1,4 +1,4 @@
-"""The jobs of a round: which were drawn, which came back sound, with what weight, after how many steps."""
+"""The jobs of a round: which were drawn, which came back sound, their weights and gradient steps."""
 
 import numpy as np
 
@@ -16,20 +16,21 @@ class Deliveries:
     def __init__(self, drawn: Assignment, back: Bools, returned: Assignment, tasks: int) -> None:
         self.drawn = drawn
         self.back = back  # J: of those drawn
-        self.returned = returned  # those that come back, as the aggregator weighs them
-        self.weights: Floats = np.zeros(len(drawn))  # J: with which an update counted
+        self.returned = returned  # those that come back, as the aggregator sees them
+        self.weights: Floats = np.zeros(len(drawn))  # J: of the updates; 0 if not used
         self.steps: Ints = np.zeros(tasks, np.int64)  # S: gradient steps of this process's updates
         self._delivered: Ints = np.zeros(len(returned), np.int64)
 
     def note(self, updates: Updates) -> None:
-        """Some of them have arrived."""
+        """Record that some have arrived."""
         self.steps[updates.task] += updates.steps.sum()
         self._delivered[updates.rows] = 1
 
     def close(self, weights: Floats, tasks: list[Task], team: Team, journal: Journal) -> None:
-        """All that are sound have arrived; `weights` are those of the jobs that came back.
+        """All sound updates have arrived; `weights` are those of the jobs that came back.
 
-        What came back and is not here was refused: only simulated updates are, real clients' are not `back`.
+        Jobs that came back but did not arrive were rejected: only simulated ones, since a real client's
+        rejected job is not `back`.
         """
         team.sum(self._delivered)
         for row in np.flatnonzero(self._delivered == 0).tolist():
@@ -40,11 +41,11 @@ class Deliveries:
         team.sum(self.steps)
 
     def sound(self, tasks: int) -> Ints:
-        """S: updates that were taken."""
+        """S: number of updates used."""
         return np.bincount(self.returned.task[self._delivered > 0], minlength=tasks)
 
     def record(self, round: int) -> np.ndarray:
-        """Every job that was drawn, for the run folder; the weight of one that did not return is 0."""
+        """Every job drawn, for the run folder; jobs that did not return have weight 0."""
         jobs = np.zeros(len(self.drawn), ALLOCATION)
         jobs["round"], jobs["weight"] = round, self.weights
         for name in ("client", "task", "count", "probability"):

@@ -19,7 +19,7 @@ from fedmux.training.state import State
 
 @dataclass(frozen=True)
 class Played:
-    """What happened in a round, for those who measure and judge it."""
+    """What happened in a round, for measuring and judging it."""
 
     view: RoundState  # what allocator and aggregator saw
     plan: Plan
@@ -36,7 +36,7 @@ class Driver(Protocol):
 def view_of(
     experiment: Experiment, tasks: list[Task], people: Population, budget: Budget, round: int
 ) -> RoundState:
-    """What an allocator may look at in a round, without signals."""
+    """What an allocator may see in a round, without signals."""
     return RoundState(
         round=round,
         rounds=experiment.rounds,

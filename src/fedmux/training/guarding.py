@@ -1,7 +1,7 @@
-"""What happens to a task that has diverged: it goes back to its last sound model, and pauses or tries again.
+"""What happens to a task that has diverged: it is reset to its last sound model, and pauses or retries.
 
-`divergence` has the rules; this applies them to a run. A task that is set back in the middle of a round takes
-no part in what is left of it.
+`divergence` has the rules; this applies them to a run. A task that is reset during a round sits out the rest
+of that round.
 """
 
 from collections.abc import Iterable
@@ -25,18 +25,18 @@ class Guard:
     def __init__(self, stop: Stop, tasks: list[Task], journal: Journal) -> None:
         self.stop, self.tasks, self.journal = stop, tasks, journal
         self.found: list[Divergence] = []  # in this round
-        self._late: dict[int, str] = {}  # tasks to be set back when the round ends, with the reason
+        self._late: dict[int, str] = {}  # tasks to reset at the end of the round, with the reason
 
     def begin(self) -> None:
-        """A new round."""
+        """Start a new round."""
         self.found, self._late = [], {}
 
     def heed(
         self, state: State, people: Population, asked: Bools, signals: Signals, accuracies: Floats | None
     ) -> Bools:
-        """Set back the tasks that what is known before the draw shows to have diverged; which these are (S).
+        """Reset the tasks shown to have diverged by what is known before the draw; returns which (S).
 
-        Losses of a model that has not diverged say that it is sound.
+        A model that its losses do not show to have diverged is kept as sound.
         """
         watch, found = state.watch, dict[int, str]()
         if signals.losses is not None:
@@ -52,18 +52,18 @@ class Guard:
         return self.set_back(state, found, state.round + 1)
 
     def heed_late(self, state: State, people: Population, answered: Bools, since: int) -> None:
-        """The same of reports (N x S) that come after the draw; `since`: failures that were there before."""
+        """The same for reports (N x S) that come after the draw; `since`: number of earlier failures."""
         refused, there = self._refused(SIGNALS, since), people.available.sum(0)
         self._late |= state.watch.refusals(SIGNALS, answered.sum(0), refused, there)
 
     def judge(self, state: State, people: Population, deliveries: Deliveries) -> None:
-        """Set back the tasks that a round's updates and new models show to have diverged."""
+        """Reset the tasks that a round's updates and new models show to have diverged."""
         sound, there = deliveries.sound(len(self.tasks)), people.available.sum(0)
         found = self._late | state.watch.refusals(TRAIN, sound, self._refused(TRAIN), there)
         self.set_back(state, found | state.watch.broken(state.models), state.round)
 
     def set_back(self, state: State, found: dict[int, str], round: int) -> Bools:
-        """The tasks found to have diverged, with the reason, in or after a round; as S."""
+        """Reset the tasks found to have diverged, with the reason, in or after a round; returns which (S)."""
         stop, watch = self.stop, state.watch
         for s, reason in sorted(found.items()):
             task = self.tasks[s]
@@ -75,8 +75,8 @@ class Guard:
             divergence = Divergence(task.name, round, reason, at, rate, retries, paused)
             if stop.divergence == "stop":
                 raise FedmuxError(
-                    f'task "{task.name}" has diverged in round {round}: {reason}; lower learning_rate or set '
-                    'clip, or let the others go on with [stop] divergence = "pause"'
+                    f'task "{task.name}" diverged in round {round}: {reason}; lower learning_rate or set '
+                    'clip, or let the others continue with [stop] divergence = "pause"'
                 )
             self.found.append(divergence)
             state.models[s] = watch.sound[s]
@@ -90,13 +90,13 @@ class Guard:
         return _at(found, len(self.tasks))
 
     def _refused(self, phase: str, since: int = 0) -> list[set[str]]:
-        """Of each task: clients whose answers in a phase were refused as not finite, or far too large."""
+        """By task: clients whose answers in a phase were rejected as not finite or far too large."""
         refused = [f for f in self.journal.failures[since:] if f.phase == phase and f.kind in REFUSALS]
         return [{f.client for f in refused if f.task == task.name} for task in self.tasks]
 
 
 def medians(values: Floats) -> Floats:
-    """S: over the clients (N x S) whose values are known; NaN without any."""
+    """S: medians over the clients (N x S) whose values are known; NaN without any."""
     return np.array(
         [
             np.median(column[~np.isnan(column)]) if not np.isnan(column).all() else np.nan
@@ -106,5 +106,5 @@ def medians(values: Floats) -> Floats:
 
 
 def _at(tasks: Iterable[int], count: int) -> Bools:
-    """S: true at the tasks given."""
+    """S: true for the given tasks."""
     return np.isin(np.arange(count), list(tasks))

@@ -1,4 +1,4 @@
-"""The figures of a round: what it cost each task, how good the models are, how probabilities were spread."""
+"""The figures of a round: what it cost per task, how good the models are, how probabilities are spread."""
 
 import numpy as np
 
@@ -40,10 +40,10 @@ class Meter:
         self.experiment, self.setting, self.fleet, self.team = experiment, setting, fleet, team
         self.guard, self.phase = guard, phase
 
-    # What a round took
+    # What a round cost
 
     def costs(self, played: Played, state: State) -> Round:
-        """The record of a round, as far as it is known before its models are judged."""
+        """The record of a round, with all that is known before its models are evaluated."""
         entry, setting, back = Round(state.round), self.setting, played.deliveries.back
         entry.tasks = self._work(played, state)
         if notes := state.allocator.notes():
@@ -61,9 +61,9 @@ class Meter:
         return entry
 
     def _work(self, played: Played, state: State) -> dict[str, TaskRound]:
-        """What each task's round took, by name. A client that trained for its signal keeps the update.
+        """The costs of a round by task. A client that trained for its signal keeps the update.
 
-        One whose update was not taken is counted as if it had done its job, and its steps as wasted too.
+        A client whose update was not used counts as if it had finished its job, with its steps also wasted.
         """
         aggregator, people = state.aggregator, played.view.population
         reported, back, assignment = played.reported, played.deliveries.back, played.deliveries.drawn
@@ -78,7 +78,7 @@ class Meter:
             rows = assignment.task == s
             uploads = int((rows & back).sum())
             asked = people.sizes[reported[:, s], s]
-            # Those who trained for their signal do not train again, if they keep what they did.
+            # Clients that trained for their signal do not train again, if they keep their updates.
             again = ~(reported[assignment.client, s] & self.fleet.keeps_updates) | (not trained)
             sizes = people.sizes[assignment.client, s]
             wasted = int(task.local.steps(sizes[rows & ~back & again]).sum())
@@ -100,7 +100,7 @@ class Meter:
         return work
 
     def _describe(self, plan: Probabilities, people: Population, entry: Round) -> None:
-        """How probabilities are spread over the clients that have a task, and how many are sure to train."""
+        """The spread of probabilities over the clients that have a task, and how many are sure to train."""
         units = np.array([settings.units for settings in self.experiment.tasks])
         entry.probability = {
             task.name: quantiles(plan.probability[people.available[:, s], s])
@@ -112,8 +112,8 @@ class Meter:
     # How good the models are
 
     def score(self, entry: Round, state: State, people: Population) -> bool:
-        """Add accuracies; tasks that they show to have diverged are set back first. Whether the target of
-        the experiment is reached."""
+        """Add accuracies, after resetting the tasks that they show to have diverged. Returns whether the
+        experiment's target is reached."""
         with self.phase("evaluate"):
             while found := self.evaluate(entry, state, people):
                 self.guard.set_back(state, found, state.round)
@@ -126,7 +126,7 @@ class Meter:
             return bool(reached[trained].all())
 
     def evaluate(self, entry: Round, state: State, people: Population) -> dict[int, str]:
-        """Add accuracies; the tasks that have diverged, with the reason."""
+        """Add accuracies; returns the tasks that have diverged, with the reason."""
         scores = self.fleet.evaluate(state.models, self.experiment.evaluation.report)
         running, tasks = self._running(state), self.fleet.tasks
         losses = np.full(len(tasks), np.nan)
@@ -134,7 +134,7 @@ class Meter:
         for s, task in enumerate(tasks):
             if running[s]:
                 figures = entry.tasks.setdefault(task.name, TaskRound())
-                if sound[s]:  # JSON has no other numbers
+                if sound[s]:  # JSON has only finite numbers
                     figures.accuracy, figures.loss = float(scores.accuracy[s]), float(scores.loss[s])
         if self.experiment.evaluation.clients:
             clients = self.fleet.client_scores(state.models, people.available)
@@ -150,12 +150,12 @@ class Meter:
         return state.watch.exploded(np.where(sound, losses, np.inf), state.round)
 
     def _running(self, state: State) -> Bools:
-        """S: the tasks of the round that has just been trained."""
+        """S: the tasks in training in the round just completed."""
         return self.setting.running(max(state.round - 1, 0))
 
 
 def over_clients(accuracy: Floats) -> dict[str, float]:
-    """How a model's accuracy is spread over clients; NaN entries do not have the task."""
+    """The spread of a model's accuracy over clients; NaN entries do not have the task."""
     values = accuracy[np.isfinite(accuracy)]
     if len(values) == 0:
         return {}

@@ -46,7 +46,7 @@ class Synchronous:
     def play(self, state: State) -> Played:
         allocator, aggregator = state.allocator, state.aggregator
         with self.phase("meet"):
-            view = self.meet(state)  # who is there, who joins or leaves
+            view = self.meet(state)  # who is present, who joins or leaves
             self.retried(partial(aggregator.prepare, view, state.models))
         view, reported = self.ask(state, view)  # losses or norms, if the allocator wants them
         with self.phase("plan"):
@@ -55,7 +55,7 @@ class Synchronous:
             check(plan, jobs, view.population)
             self.team.agree("assignment", jobs.client, jobs.task, jobs.count)
         answering = np.ones(len(jobs), bool)
-        if allocator.learns:  # those who train report as well
+        if allocator.learns:  # drawn clients report too
             view, reported, answering = self.ask_drawn(state, view, jobs, reported)
         with self.phase("train"):
             deliveries = self.send(state, view, plan, jobs, answering)  # some drop out, some are late
@@ -72,7 +72,7 @@ class Synchronous:
         return Played(view, plan, reported, deliveries)
 
     def meet(self, state: State) -> RoundState:
-        """The round as allocator and aggregator see it before anybody is asked for anything."""
+        """The round as allocator and aggregator see it, before clients are asked for anything."""
         people, tasks = self.setting.in_round(state.round), self.fleet.tasks
         running = self.setting.running(state.round).tolist()
         note_idle(state, people, [task.name for task in tasks], running, self.fleet.journal)
@@ -81,8 +81,8 @@ class Synchronous:
         return view_of(self.experiment, tasks, people, self.budget, state.round)
 
     def ask(self, state: State, view: RoundState) -> tuple[RoundState, Bools]:
-        """With the signals, and who sent them (N x S). Whoever is silent, and tasks that the signals show to
-        have diverged, are not drawn this round."""
+        """The view with signals, and which pairs sent them (N x S). Silent clients, and tasks that the
+        signals show to have diverged, are not drawn this round."""
         allocator, people = state.allocator, view.population
         reported = allocator.reporters(view)
         signals = self.signals(state, reported)
@@ -95,14 +95,14 @@ class Synchronous:
                 lost = lost | signals.silent
             view = replace(view, population=replace(people, eligible=people.eligible & ~lost))
             state.aggregator.prepare(view, state.models)
-            accuracies = self.accuracies(state)  # of the models that were set back
+            accuracies = self.accuracies(state)  # of the models that were reset
         return replace(view, signals=signals, accuracies=accuracies), reported
 
     def ask_drawn(
         self, state: State, view: RoundState, jobs: Assignment, reported: Bools
     ) -> tuple[RoundState, Bools, Bools]:
-        """The same from clients that were drawn without having been asked, for the allocator to learn from;
-        also which jobs' clients (J) did not fall silent."""
+        """The same for drawn clients that were not asked before, for the allocator to learn from; also which
+        jobs' clients (J) answered."""
         drawn = np.zeros_like(reported)
         drawn[jobs.client, jobs.task] = True
         earlier, asked = len(self.fleet.journal.failures), drawn & ~reported
@@ -117,12 +117,12 @@ class Synchronous:
     def send(
         self, state: State, view: RoundState, plan: Plan, jobs: Assignment, answering: Bools
     ) -> Deliveries:
-        """Give out the jobs; which of them come back, and how much more these count for it."""
+        """Give out the jobs; which of them come back, and their weights, corrected for those that do not."""
         rule, clients, returns = state.aggregator.local_rule, jobs.client, state.returns
         enough = returns.enough(clients, over_selection(plan, self.budget))
         came = returns.draw(state.round)[clients] & answering
         back = self.fleet.send(state.models, jobs, state.round, rule, enough) & came
-        if enough is None:  # else nobody knows who would still have come
+        if enough is None:  # otherwise it is unknown who would still have come
             came = back
         back = returns.first(clients, back, enough, state.round)
         returned = jobs.only(back, returns.correction(clients, came, back))
@@ -137,12 +137,12 @@ class Synchronous:
             )
 
     def accuracies(self, state: State) -> Floats | None:
-        """S: on the validation part, if the allocator wants them."""
+        """S: on the validation part, if the allocator needs them."""
         if "accuracy" not in state.allocator.needs:
             return None
         with self.phase("evaluate"):
             return self.fleet.evaluate(state.models, "validation").accuracy
 
     def retried(self, work: Callable[[], T]) -> T:
-        """Again where a GPU has no memory left; with several processes not, since all would have to agree."""
+        """Retry when a GPU is out of memory; not with several processes, since all would have to agree."""
         return work() if self.team.size > 1 else patiently(work, self.fleet.release)

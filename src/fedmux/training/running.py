@@ -1,4 +1,4 @@
-"""A run from beginning to end: start it, resume it, stop it without losing anything."""
+"""A run from start to end: start it, resume it, interrupt it without losing anything."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def run(
 ) -> Run:
     """Train an experiment from its first round. Returns the finished run; its folder holds everything.
 
-    Under torchrun every process calls this; the first one returns, the others end here.
+    Under torchrun every process calls this; the first one returns, the others exit here.
     """
     with joined(experiment.execution, partial(follow, experiment)) as team:
         if from_environment():
@@ -62,15 +62,16 @@ def resume(
 ) -> Run:
     """Continue a run from its newest sound checkpoint; ends bit-identical to the uninterrupted run.
 
-    An experiment whose data was given as arrays cannot be read back from the folder: pass it again. With
-    `execution`, such as {"workers": 2}, it goes on elsewhere or otherwise; then equal within rounding.
+    An experiment whose data was passed as arrays cannot be read back from the folder: pass it again. With
+    `execution`, such as {"workers": 2}, it resumes on other hardware or with other settings; the results are
+    then equal up to rounding.
     """
     if from_environment():
         return _resume_together(Path(folder), experiment, execution or {}, observers, notice)
     if (Path(folder) / CLIENTS).exists():
         raise FedmuxError(
-            f"{folder}: is a run of real clients; it goes on when its Flower app is run again with the same "
-            f"output, as by `fedmux flower up {folder}/experiment.toml -o {folder}`"
+            f"{folder}: is a run of real clients; to continue it, run its Flower app again with the same "
+            f"output, as in `fedmux flower up {folder}/experiment.toml -o {folder}`"
         )
     known = to_resume(Path(folder), experiment, execution or {})
     if known is None:
@@ -80,19 +81,19 @@ def resume(
 
 
 def to_resume(folder: Path, experiment: Experiment | None, execution: Mapping[str, Any]) -> Experiment | None:
-    """The experiment of a run that is not finished; None if it is."""
+    """The experiment of an unfinished run; None if the run is finished."""
     existing = Run(folder)
     if existing.finished:
         return None
     known = existing.table
     experiment = experiment or validated(Experiment, known, str(folder / "experiment.toml"))
     if not _holds(experiment.table(), known):
-        raise FedmuxError(f"{folder}: was started with another experiment; start a new run with another -o")
+        raise FedmuxError(f"{folder}: was started with a different experiment; use another -o for a new run")
     return experiment.executed(execution)
 
 
 def _holds(table: Any, part: Any) -> bool:
-    """Whether a table has all that another has; keys that newer versions know may come on top."""
+    """Whether a table contains another; it may have extra keys, from newer versions."""
     if isinstance(table, dict) and isinstance(part, dict):
         return all(key in table and _holds(table[key], value) for key, value in part.items())
     if isinstance(table, list) and isinstance(part, list):
@@ -120,12 +121,12 @@ def _resume_together(
     observers: Sequence[Observer],
     notice: Callable[[str], None],
 ) -> Run:
-    """Under torchrun: the folder need only be on the first machine, which tells the others what to do."""
+    """Under torchrun: only the first machine needs the folder; it sends the others the experiment."""
     with joined(None, lambda team: None) as team:
         if team.rank:
-            _, told = team.share({}, {})
-            if told:  # nothing to do otherwise
-                follow(experiment or validated(Experiment, told, "the first process's run"), team)
+            _, table = team.share({}, {})
+            if table:  # empty if there is nothing to do
+                follow(experiment or validated(Experiment, table, "the first process's run"), team)
             raise SystemExit
         known = None
         try:
@@ -136,7 +137,7 @@ def _resume_together(
 
 
 def follow(experiment: Experiment, team: Team) -> None:
-    """The part of a process that is not the first of its team: the same rounds, without a record."""
+    """What every process but the first does: the same rounds, without a record."""
     torch.set_num_threads(1)
     with _interruptible() as interrupted:
         training = Training(experiment, assemble(experiment), None, (), team)
@@ -156,7 +157,7 @@ def _train(
     team: Team,
 ) -> Run:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two OpenMP threads collapse on a busy machine, and results stay reproducible
+    torch.set_num_threads(1)  # reproducible; and several OpenMP threads are very slow on a busy machine
     try:
         with _interruptible() as interrupted:
             training = Training(experiment, setting, record, observers, team)
@@ -169,7 +170,7 @@ def _train(
     except OSError as error:
         raise FedmuxError(
             f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
-            f"checkpoint is lost: make room and `fedmux resume {record.path}`"
+            f"checkpoint is lost: free some space, then `fedmux resume {record.path}`"
         ) from None
     finally:
         torch.set_num_threads(threads)
@@ -179,8 +180,8 @@ def _train(
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C (and SIGTERM) lets the round finish; a second one stops at once. Elsewhere than in the main
-    thread signals cannot be caught: there the last checkpoint is what remains."""
+    """Ctrl-C (or SIGTERM) lets the round finish; a second one stops at once. Outside the main thread signals
+    cannot be caught: an interrupted run is then left at its last checkpoint."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

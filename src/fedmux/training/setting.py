@@ -1,4 +1,4 @@
-"""What a run works on: the population, the tasks with their data, and who is there when."""
+"""What a run works on: the population, the tasks with their data, and who is present when."""
 
 import io
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from fedmux.recruitment import Award
 from fedmux.runs.atomic import write_atomically
 from fedmux.tasks.task import Task
 
-MOST_LABELS = 10**7  # clients x labels that are counted for the record
+MOST_LABELS = 10**7  # clients x labels; larger tables are not recorded
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Everything that follows from an experiment before its first round."""
+    """Everything that is fixed before an experiment's first round."""
 
     population: Population
     tasks: list[Task]
@@ -30,7 +30,7 @@ class Setting:
     award: Award | None = None
 
     def in_round(self, round: int) -> Population:
-        """Who is there in a round; those recruited for a fraction take part in that fraction of rounds."""
+        """Who is present in a round; clients recruited for a fraction are, in that fraction of rounds."""
         eligible = self.population.eligible
         if not self.presence.constant:
             clients, tasks = self.presence.at(round)
@@ -44,19 +44,19 @@ class Setting:
 
     @property
     def constant(self) -> bool:
-        """Nobody ever comes or goes."""
+        """Everyone is present in every round."""
         return self.presence.constant
 
     def changes(self) -> dict[str, list[Any]]:
-        """Who came and went before the last round asked for."""
+        """Who came and went before the last round queried."""
         return self.presence.changes
 
     def running(self, round: int) -> Bools:
-        """S: the tasks that are being trained in a round."""
+        """S: the tasks in training in a round."""
         return self.presence.at(round)[1]
 
     def rand_index(self, groups: Ints) -> dict[str, float]:
-        """How well groups of clients (-1: none) match the true clusters of each task that has them."""
+        """How well groups of clients (-1: none) match the true clusters, for each task that has them."""
         from sklearn.metrics import adjusted_rand_score
 
         index = {}
@@ -67,7 +67,7 @@ class Setting:
         return index
 
     def summary(self) -> dict[str, Any]:
-        """What a run's summary says of the setting."""
+        """The setting's part of a run's summary."""
         if self.award is None:
             return {}
         take_up = dict(zip((task.name for task in self.tasks), self.award.take_up.tolist()))
@@ -81,7 +81,7 @@ class Setting:
         }
 
     def save(self, path: Path) -> None:
-        """The population as arrays, with what is known of the split."""
+        """Write the population as arrays, with details of the data split."""
         arrays: dict[str, Any] = {
             "capacity": self.population.capacity,
             "sizes": self.population.sizes,
@@ -103,7 +103,7 @@ class Setting:
 
 
 def _labels(task: Task) -> Ints | None:
-    """Points of each client with each label (N x labels); None without classes, or with far too many."""
+    """Points of each client with each label (N x labels); None without classes, or with too many."""
     if task.y.dtype != torch.int64 or task.y.ndim != 1 or not len(task.y):
         return None
     clients, labels = len(task.sizes), int(task.y.max()) + 1

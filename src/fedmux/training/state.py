@@ -1,4 +1,4 @@
-"""All that one round hands to the next, as one value; a checkpoint holds this and nothing else."""
+"""All that one round passes to the next, as one value; a checkpoint holds this and nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,15 +20,15 @@ from fedmux.training.divergence import Watch
 class State:
     models: list[Model]  # the global model of each task
     allocator: Allocator  # with what it has learned
-    aggregator: Aggregator  # with what it keeps of clients
+    aggregator: Aggregator  # with its per-client state
     returns: Returns  # how reliably clients come back
-    watch: Watch  # the last sound models, and the tasks that are paused
-    round: int = 0  # completed
-    seconds: float = 0.0  # on the clock so far
-    idle: set[str] = field(default_factory=set)  # tasks that no client has who is there
+    watch: Watch  # the last sound models, and the paused tasks
+    round: int = 0  # rounds completed
+    seconds: float = 0.0  # wall-clock time so far
+    idle: set[str] = field(default_factory=set)  # tasks that no present client has
 
     def tensors(self, tasks: Sequence[Task]) -> dict[str, Tensor]:
-        """For a checkpoint, by name. Every process must call it: an aggregator's state is divided."""
+        """For a checkpoint, by name. Every process must call it: an aggregator's state is distributed."""
         tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
         for prefix, part in (("allocator", self.allocator), ("returns", self.returns)):
             tensors |= {f"{prefix}.{key}": torch.from_numpy(value) for key, value in part.state().items()}
@@ -38,11 +38,11 @@ class State:
         return tensors | {f"sound.{key}": value for key, value in self.watch.tensors(self.models).items()}
 
     def outside(self) -> dict[str, Any]:
-        """The same of what is no tensor, as JSON values."""
+        """For a checkpoint, all that is not a tensor, as JSON values."""
         return {"seconds": self.seconds, "paused": sorted(self.idle), "watch": self.watch.state()}
 
     def restore(self, checkpoint: Checkpoint, tasks: Sequence[Task]) -> None:
-        """The reverse; what is there already says shapes and devices."""
+        """From a checkpoint; the current models give shapes and devices."""
         tensors, outside = checkpoint.tensors, checkpoint.state
         self.round, self.seconds, self.idle = checkpoint.rounds, outside["seconds"], set(outside["paused"])
         self.models = [

@@ -1,4 +1,4 @@
-"""Seconds of a round by what they went into."""
+"""Seconds of a round by phase."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ class Stopwatch:
         self.phases: dict[str, float] = {}
 
     def begin(self) -> None:
-        """A new round."""
+        """Start a new round."""
         self.phases = {}
 
     @contextmanager

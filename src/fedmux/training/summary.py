@@ -1,4 +1,4 @@
-"""What a run ends with: final accuracies, rounds to thresholds, what it cost, what clients gave away."""
+"""The summary of a run: final accuracies, rounds to thresholds, costs, clients' privacy loss."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +24,7 @@ COSTS = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "wasted
 def finished(
     experiment: Experiment, setting: Setting, folder: Path, state: State, reached: bool
 ) -> dict[str, Any]:
-    """The whole summary of a run that is over, from its folder; `reached`: the target accuracy."""
+    """The whole summary of a finished run, from its folder; `reached`: whether it hit the target accuracy."""
     run = Run(folder)
     paused = {each.task: asdict(each) for each in state.watch.paused.values()}
     return {
@@ -36,7 +36,7 @@ def finished(
 
 
 def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) -> dict[str, Any]:
-    """What a run ends with: final accuracies, rounds to thresholds, totals of the costs."""
+    """Final accuracies, rounds to thresholds, total costs."""
     names, last = [task.name for task in experiment.tasks], rounds[-1]
     evaluated = [entry for entry in rounds if entry.accuracy is not None]
     curves = {name: _curve(evaluated, name) for name in names}
@@ -75,7 +75,7 @@ def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) ->
 
 
 def _curve(evaluated: Sequence[Round], task: str) -> list[tuple[int, float, float]]:
-    """(round, accuracy, loss) of a task at the evaluations at which it was trained."""
+    """(round, accuracy, loss) of a task at the evaluations that include it."""
     seen = [(entry.round, entry.tasks.get(task, TaskRound())) for entry in evaluated]
     return [
         (number, values.accuracy, values.loss)
@@ -85,7 +85,7 @@ def _curve(evaluated: Sequence[Round], task: str) -> list[tuple[int, float, floa
 
 
 def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:
-    """First evaluated round at each threshold; None if it was not reached."""
+    """First evaluated round that reached each threshold; None if none did."""
     return {
         f"{threshold:g}": next((number for number, accuracy in curve if accuracy >= threshold), None)
         for threshold in experiment.evaluation.thresholds
@@ -93,7 +93,7 @@ def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[s
 
 
 def privacy_loss(tasks: Sequence[Task], run: Run) -> dict[str, Any]:
-    """Of the most frequently drawn client, for each task with clipping or noise."""
+    """Privacy loss of the most frequently drawn client, for each task with clipping or noise."""
     reported = {}
     for s, task in enumerate(tasks):
         if task.privacy is not None:
@@ -104,7 +104,7 @@ def privacy_loss(tasks: Sequence[Task], run: Run) -> dict[str, Any]:
 
 
 def releases(run: Run, task: int) -> Ints:
-    """N: updates of a task that each client was asked for. Rounds that real clients repeat count again."""
+    """N: updates requested from each client for a task. Rounds that real clients repeat count again."""
     if (file := run.path / RELEASES).exists():
         counted: Ints = np.load(file)[:, task]
         return counted

@@ -1,4 +1,4 @@
-"""What a person is told while a run goes on: each thing once, alike things in one line."""
+"""What the user is shown during a run: each thing once, similar things in one line."""
 
 from collections.abc import Callable
 
@@ -11,18 +11,18 @@ Notice = Callable[[str], None]
 
 
 class Teller:
-    """Reads the journal when a round ends; `notice` is called with each line."""
+    """Reads the journal at the end of a round; calls `notice` with each line."""
 
     def __init__(self, journal: Journal, notice: Notice) -> None:
         self.journal, self.notice = journal, notice
-        self._named: set[tuple[str, str, str]] = set()  # failures that are told once
+        self._named: set[tuple[str, str, str]] = set()  # failures reported only once
 
     def tell(self, failures: list[Failure] = [], diverged: list[Divergence] = []) -> None:  # noqa: B006
         for line in [*self.journal.take_notices(), *self._lines(failures), *map(str, diverged)]:
             self.notice(line)
 
     def _lines(self, failures: list[Failure]) -> list[str]:
-        """One for all clients of a task that failed alike; what is not finite is told once of a client."""
+        """One for all clients of a task that failed in the same way; non-finite values once per client."""
         alike: dict[tuple[str, str, str], list[Failure]] = {}
         for failure in failures:
             who = (failure.client, failure.task, failure.phase)
@@ -36,10 +36,10 @@ class Teller:
 def note_idle(
     state: State, people: Population, names: list[str], running: list[bool], journal: Journal
 ) -> None:
-    """Say once that a task has nobody to train it, and once that it continues."""
+    """Notify once that a task has no client to train it, and once that it continues."""
     idle = {name for s, name in enumerate(names) if running[s] and not people.available[:, s].any()}
     for name in sorted(idle - state.idle):
-        journal.notice(f'round {state.round + 1}: task "{name}" pauses, no client that is there has it')
+        journal.notice(f'round {state.round + 1}: task "{name}" pauses, no client present has it')
     for name in sorted(state.idle - idle):
-        journal.notice(f'round {state.round + 1}: task "{name}" goes on')
+        journal.notice(f'round {state.round + 1}: task "{name}" continues')
     state.idle = idle

@@ -1,4 +1,4 @@
-"""A run at work: round after round, each measured, judged and recorded, until it is over or is stopped."""
+"""A run in progress: round after round, each measured, judged and recorded, until it ends or is stopped."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ Observer = Callable[[Round], None]  # called after each round with its record
 
 
 class Training:
-    """A run in progress: its state, whoever moves it on, and its record."""
+    """A run in progress: its state, the parts that move it forward, and its record."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Training:
         clients, seed = setting.population.clients, experiment.seed
         returns = Returns(experiment.dropout, clients, seed, experiment.stragglers)
         self.state = State(models, allocator, aggregator, returns, Watch(models))
-        own = Path(tempfile.gettempdir()) / f"fedmux-scratch-{os.getpid()}"  # made when it is needed
+        own = Path(tempfile.gettempdir()) / f"fedmux-scratch-{os.getpid()}"  # created when needed
         self.scratch = record.path / "scratch" if record else own
         device = models[0].parameters.device
         aggregator.workspace = Workspace(self.scratch, device, team, self.fleet.owned, self.fleet.release)
@@ -76,7 +76,7 @@ class Training:
             setting.save(record.path / POPULATION)
 
     def start(self, notice: Notice) -> None:
-        """From the newest sound checkpoint, or from the beginning."""
+        """Start from the newest sound checkpoint, or from the beginning."""
         self.teller = Teller(self.fleet.journal, notice)
         checkpoint = self.checkpoints.open(self.fleet.journal)
         self._remark()
@@ -117,7 +117,7 @@ class Training:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _round(self) -> tuple[Round, np.ndarray]:
-        """Play it, measure it, judge it, tell of it."""
+        """Play a round, measure it, judge it, report on it."""
         state = self.state
         self.guard.begin()
         self.stopwatch.begin()
@@ -136,22 +136,22 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """The last round is done, the target is reached, or there is no task left to train."""
+        """The last round is done, the target is reached, or no task is left to train."""
         last = self.state.round >= self.experiment.rounds
         return last or self.reached or bool(self.state.watch.pausing.all())
 
     def save(self) -> None:
-        """A checkpoint, between two rounds."""
+        """Save a checkpoint, between two rounds."""
         self.checkpoints.save(self.state)
 
     def _remark(self) -> None:
-        """What the settings alone say about the run."""
+        """Notices that follow from the settings alone."""
         if self.remark:
             self.fleet.journal.notice(self.remark)
         jobs, processors = self.experiment.population.jobs, self.setting.population.total_processors
         if jobs is not None and jobs > processors and all(task.cost == 1 for task in self.experiment.tasks):
             self.fleet.journal.notice(
-                f"population.jobs = {jobs:g} is more than the {processors} processors there are: all train"
+                f"population.jobs = {jobs:g} is more than the {processors} processors available: all train"
             )
 
     def _record(self, entry: Round, jobs: np.ndarray | None = None) -> None:
@@ -164,16 +164,16 @@ class Training:
 def simulated(
     experiment: Experiment, setting: Setting, allocator: Allocator, aggregator: Aggregator, team: Team
 ) -> Fleet:
-    """All clients on this machine, or on those of the team. What is kept of a client stays where it is."""
+    """All clients on this machine, or on the team's. A client with kept state stays with its process."""
     engine = Engine.asked_for(experiment.execution, team)
     sticky = aggregator.remembers or bool(allocator.needs & TRAINED_SIGNALS)
     return SimulatedFleet(setting.tasks, experiment.seed, engine, team, sticky)
 
 
 def naive_losses(fleet: Fleet, models: list[Model]) -> Floats:
-    """S: the loss of models whose weights are all zero, on a few points; 0 where it cannot be had."""
+    """S: the loss of all-zero models on a few points; 0 if it cannot be computed."""
     zeros = [Model(torch.zeros_like(model.parameters), model.buffers) for model in models]
     try:
         return np.nan_to_num(fleet.evaluate(zeros, "glance").loss, posinf=0.0, neginf=0.0)
-    except Exception:  # a user's module may not know what to do with them
+    except Exception:  # a user's module may fail on them
         return np.zeros(len(zeros))
