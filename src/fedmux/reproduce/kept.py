@@ -172,7 +172,7 @@ def _read(
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))
-        raise FedmuxError(f"{folder / 'summary.json'}: is damaged ({where}: {problem['msg']})") from None
+        raise FedmuxError(f"{folder / SUMMARY}: is damaged ({where}: {problem['msg']})") from None
     except DAMAGE as error:
         raise FedmuxError(f"{folder}: its summary.json or curves.csv.gz is damaged ({error})") from None
     except OSError as error:
