@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from fedmux.cli.finishing import finish
 from fedmux.cli.options import File, Folder, grouped
 from fedmux.cli.speech import Speech
-from fedmux.cli.training import finish
 from fedmux.errors import FedmuxError
 
 flower_app = typer.Typer(help="Real clients on Flower.", no_args_is_help=True)

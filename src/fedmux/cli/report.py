@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fedmux.cli.options import Quiet
+from fedmux.cli.speech import Speech
 from fedmux.errors import FedmuxError
 
 
@@ -33,10 +34,9 @@ def report(
         histories, output, title or " and ".join(dict.fromkeys(history.name for history in histories))[:120]
     )
     pictures = write_pictures(histories, png) if png else []
-    if not quiet:
-        typer.echo(f"report: {output} ({len(histories)} run{'s' * (len(histories) > 1)})")
-        if png:
-            typer.echo(f"pictures: {len(pictures)} in {png}")
+    lines = [f"report: {output} ({len(histories)} run{'s' * (len(histories) > 1)})"]
+    lines += [f"pictures: {len(pictures)} in {png}"] if png else []
+    Speech(quiet=quiet).result(None, lambda: lines)
 
 
 def _check(runs: list[Path], output: Path) -> None:

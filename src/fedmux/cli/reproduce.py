@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedmux.cli.finishing import alone, report_failures, watched
 from fedmux.cli.options import Device, Overrides, Parallel, grouped
 from fedmux.cli.speech import Speech, notice
-from fedmux.cli.training import alone, report_failures, watched
 from fedmux.errors import FedmuxError
 
 if TYPE_CHECKING:

@@ -1,15 +1,18 @@
 """The verbs that show what has been trained."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedmux.cli.options import Json
+from fedmux.cli.speech import Speech
 from fedmux.errors import FedmuxError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fedmux.runs.reading import Run
 
 
@@ -24,13 +27,14 @@ def list_runs(
         raise FedmuxError(f"{folder}: no such folder; `fedmux run` makes runs/")
     begun = (path for path in folder.rglob(EXPERIMENT) if Run.is_at(path.parent))
     rows = [_overview(Run(path.parent)) for path in sorted(begun, key=lambda path: path.stat().st_mtime)]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    from fedmux.console.tables import output, simple_table
 
-    columns = ("run", "method", "seed", "rounds", "state", "accuracy")
-    output.print(simple_table(columns, [[row[column] for column in columns] for row in rows]))
+    def shown() -> "Iterator[Table | str]":
+        from fedmux.console.tables import simple_table
+
+        columns = ("run", "method", "seed", "rounds", "state", "accuracy")
+        yield simple_table(columns, [[row[column] for column in columns] for row in rows])
+
+    Speech(as_json=as_json).result(rows, shown)
 
 
 def show(
@@ -38,32 +42,38 @@ def show(
     as_json: Json = False,
 ) -> None:
     """What a run or a comparison ended with, or how far it is."""
-    from fedmux.console.tables import comparison_table, output, run_table
     from fedmux.runs.compared import is_comparison
     from fedmux.runs.reading import Run
 
+    speech = Speech(as_json=as_json)
     if is_comparison(folder):
         from fedmux.comparison.folder import Comparison
 
         rows = Comparison.open(folder).results()
         if not rows:
             raise FedmuxError(f"{folder}: none of its runs is finished; `fedmux resume {folder}` continues")
-        if as_json:
-            typer.echo(json.dumps(rows, indent=1))
-        else:
-            output.print(comparison_table(rows, folder.name))
+        speech.result(rows, lambda: _comparison(rows, folder.name))
         return
     run = Run(folder)
-    if as_json:
-        typer.echo(json.dumps(run.summary if run.finished else _overview(run), indent=1))
-    elif run.finished:
-        output.print(run_table(run.summary))
-    else:
-        overview = _overview(run)
-        output.print(
-            f"{folder}: {overview['rounds']} rounds, accuracy {overview['accuracy']}, {overview['state']}"
-        )
-        output.print(f"`fedmux resume {folder}` continues it")
+    figures = run.summary if run.finished else _overview(run)
+    speech.result(figures, lambda: _finished(figures) if run.finished else _unfinished(folder, figures))
+
+
+def _comparison(rows: list[dict[str, Any]], name: str) -> "Iterator[Table | str]":
+    from fedmux.console.tables import comparison_table
+
+    yield comparison_table(rows, name)
+
+
+def _finished(summary: dict[str, Any]) -> "Iterator[Table | str]":
+    from fedmux.console.tables import run_table
+
+    yield run_table(summary)
+
+
+def _unfinished(folder: Path, overview: dict[str, Any]) -> "Iterator[Table | str]":
+    yield f"{folder}: {overview['rounds']} rounds, accuracy {overview['accuracy']}, {overview['state']}"
+    yield f"`fedmux resume {folder}` continues it"
 
 
 def _overview(run: "Run") -> dict[str, Any]:

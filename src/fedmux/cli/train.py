@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedmux.cli.finishing import alone, finish, report_failures, watched
 from fedmux.cli.options import Device, File, Folder, Overrides, Parallel, Workers, grouped
 from fedmux.cli.speech import Speech, notice
-from fedmux.cli.training import alone, finish, report_failures, watched
 from fedmux.errors import FedmuxError
 
 if TYPE_CHECKING:
