@@ -66,7 +66,7 @@ class Foreign:
         Proximal(1),
         Corrected(lambda task, clients: torch.full((len(clients), SIZE), 0.5 + task)),
     ],
-    ids=str,
+    ids=lambda rule: type(rule).__name__,
 )
 def test_a_rule_trains_at_a_client_as_it_does_in_a_simulation(rule: LocalRule) -> None:
     torch.manual_seed(1)
