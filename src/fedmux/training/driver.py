@@ -10,11 +10,28 @@ import numpy as np
 
 from fedmux.allocation import RoundState
 from fedmux.allocation.plan import Budget, Plan
+from fedmux.distributed.team import Team
 from fedmux.experiment import Experiment
+from fedmux.fleet import Fleet
 from fedmux.population import Bools, Population
 from fedmux.tasks.task import Task
 from fedmux.training.deliveries import Deliveries
+from fedmux.training.guarding import Guard
+from fedmux.training.setting import Setting
 from fedmux.training.state import State
+from fedmux.training.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run has around its state: the same in every round."""
+
+    experiment: Experiment
+    setting: Setting
+    fleet: Fleet
+    team: Team
+    guard: Guard
+    phase: Stopwatch
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,12 @@
 import numpy as np
 
 from fedmux.allocation.plan import Probabilities
-from fedmux.distributed.team import Team
-from fedmux.experiment import Experiment
-from fedmux.fleet import TRAINED_SIGNALS, Fleet
+from fedmux.fleet import TRAINED_SIGNALS
 from fedmux.population import Bools, Floats, Population
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
-from fedmux.training.driver import Played
-from fedmux.training.guarding import Guard, medians
-from fedmux.training.setting import Setting
+from fedmux.training.driver import Played, Surroundings
+from fedmux.training.guarding import medians
 from fedmux.training.state import State
-from fedmux.training.stopwatch import Stopwatch
 
 MOST_DESCRIBED = 10**6  # probabilities whose spread is recorded each round
 SCALAR_BYTES = 4  # of a loss or a norm that a client reports
@@ -27,19 +23,7 @@ QUANTILES = {
 }
 
 
-class Meter:
-    def __init__(
-        self,
-        experiment: Experiment,
-        setting: Setting,
-        fleet: Fleet,
-        team: Team,
-        guard: Guard,
-        phase: Stopwatch,
-    ) -> None:
-        self.experiment, self.setting, self.fleet, self.team = experiment, setting, fleet, team
-        self.guard, self.phase = guard, phase
-
+class Meter(Surroundings):
     # What a round cost
 
     def costs(self, played: Played, state: State) -> Round:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -10,38 +10,24 @@ import numpy as np
 from fedmux.allocation import Assignment, RoundState, Signals
 from fedmux.allocation.plan import Plan, check, over_selection
 from fedmux.distributed.memory import patiently
-from fedmux.distributed.team import Team
-from fedmux.experiment import Experiment
-from fedmux.fleet import Fleet
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
 from fedmux.training.deliveries import Deliveries
-from fedmux.training.driver import Played, view_of
-from fedmux.training.guarding import Guard
-from fedmux.training.setting import Setting
+from fedmux.training.driver import Played, Surroundings, view_of
 from fedmux.training.state import State
-from fedmux.training.stopwatch import Stopwatch
 from fedmux.training.telling import note_idle
 
 T = TypeVar("T")
 
 
-class Synchronous:
+class Synchronous(Surroundings):
     """The driver of synchronous rounds."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        setting: Setting,
-        fleet: Fleet,
-        team: Team,
-        guard: Guard,
-        phase: Stopwatch,
-    ) -> None:
-        self.experiment, self.setting, self.fleet, self.team = experiment, setting, fleet, team
-        self.guard, self.phase = guard, phase
-        stragglers = experiment.stragglers
-        self.budget = experiment.population.budget.times(stragglers.over_selection if stragglers else 1.0)
+    @cached_property
+    def budget(self) -> Budget:
+        """More than is wanted, where not everybody is waited for."""
+        stragglers = self.experiment.stragglers
+        return self.experiment.population.budget.times(stragglers.over_selection if stragglers else 1.0)
 
     def play(self, state: State) -> Played:
         allocator, aggregator = state.allocator, state.aggregator
