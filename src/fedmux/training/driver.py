@@ -22,7 +22,7 @@ from fedmux.training.state import State
 from fedmux.training.stopwatch import Stopwatch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surroundings:
     """What a run has around its state: the same in every round."""
 

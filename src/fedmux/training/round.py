@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedmux.allocation import Assignment, RoundState, Signals
-from fedmux.allocation.plan import Plan, check, over_selection
+from fedmux.allocation.plan import Budget, Plan, check, over_selection
 from fedmux.distributed.memory import patiently
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
