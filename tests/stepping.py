@@ -82,3 +82,16 @@ def assert_mean(values: np.ndarray, wanted: np.ndarray) -> None:
     error = values.std(0) / np.sqrt(len(values))
     worst = np.abs(values.mean(0) - wanted) / (error + 1e-9)
     assert (worst < SIGMAS).all(), f"{worst.max():.1f} standard errors off"
+
+
+def next_models(
+    aggregator: Aggregator,
+    state: RoundState,
+    assignment: Assignment,
+    models: list[Model],
+    updates: np.ndarray,
+) -> list[Model]:
+    """One round's aggregation of given updates."""
+    aggregator.prepare(state, models)
+    aggregator.begin(state, assignment, models)
+    return deliver(aggregator, assignment, models, updates)

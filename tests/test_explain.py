@@ -8,11 +8,11 @@ import pytest
 import tomli_w
 
 from conftest import table
+from every_method import METHODS, ONE_TASK
 from fedmux.cli import main
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.explain import explain
-from test_contract import METHODS, ONE_TASK
 
 
 def make(method, **changes) -> dict:

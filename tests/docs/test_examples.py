@@ -10,7 +10,7 @@ import fedmux
 from fedmux.experiment import Experiment
 from fedmux.training.assembly import assemble
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def shortened(name: str, folder: Path, changes: dict[str, str]) -> Path:

@@ -6,13 +6,14 @@ import torch
 
 import fedmux
 from conftest import files, interrupted_after, population, round_state, table
+from every_method import METHODS, ONE_TASK, UNBIASED
 from fedmux.allocation.plan import Assignment
 from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns, Stragglers
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.model import Model
-from test_contract import METHODS, ONE_TASK, UNBIASED, step
+from stepping import next_models
 
 SCENARIO = {
     "rounds": 9,
@@ -83,7 +84,7 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(
     for number in range(2):
         state = round_state(before, round=number)
         past = rng.normal(1.0, 1.0, updates.shape).astype(np.float32)
-        step(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
+        next_models(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
     history = {name: value.clone() for name, value in aggregator.state().items()}
     returns = Returns(losing[0], 9, 0, losing[1])
     lost = 0
@@ -97,7 +98,7 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(
         back = returns.first(drawn.client, came, returns.enough(drawn.client, 1.6), draw)
         lost += int((~back).sum())
         returned = drawn.only(back, returns.correction(drawn.client, came, back))
-        after = step(aggregator, state, returned, models, updates)
+        after = next_models(aggregator, state, returned, models, updates)
         steps[draw] = [-model.parameters.numpy() for model in after]
     wanted = np.einsum("is,isp->sp", now.shares, updates)
     error = steps.std(0) / np.sqrt(draws) + 1e-6

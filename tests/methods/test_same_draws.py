@@ -1,7 +1,7 @@
 """A seed keeps its meaning: whom each method draws, and with which probability, is as it was written down.
 
 Only what does not depend on the processor is kept: who is drawn is compared exactly, probabilities to seven
-digits. `python tests/test_same_draws.py` writes the file anew, for a change that is meant.
+digits. `PYTHONPATH=tests python tests/methods/test_same_draws.py` writes the file again, for an intended change.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from conftest import round_state
-from test_contract import VARIANTS, people_for
+from every_method import VARIANTS, people_for
 
 FILE = Path(__file__).with_name("same_draws.json")
 

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parent.parent / "examples" / "compare_methods.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "compare_methods.ipynb"
 
 
 def test_the_notebook_is_stored_without_outputs() -> None:

@@ -21,7 +21,7 @@ from fedmux.experiment import TaskSettings
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 NAMES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
 PAGES = {

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from test_fleet import image_task
 
 import fedmux
 from conftest import population, round_state, table
@@ -20,7 +21,6 @@ from fedmux.fleet.scoring import forward
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import find
 from stepping import zero_models
-from test_fleet import image_task
 
 
 class Scarce:

@@ -1,81 +1,28 @@
 """Every registered method passes the same tests: what a plan is, what a step is, what survives a restart."""
 
-import contextlib
-
 import numpy as np
 import pytest
 import torch
 
-from conftest import files, interrupted_after, population, round_state, table
-from fedmux.aggregation import Aggregator, Updates
+from conftest import files, interrupted_after, round_state, table
+from every_method import METHODS, ONE_TASK, UNBIASED, VARIANTS, people_for
+from fedmux.aggregation import Aggregator
 from fedmux.aggregation.aggregator import Workspace
-from fedmux.allocation import Assignment, Fixed, Probabilities
+from fedmux.allocation import Fixed, Probabilities
 from fedmux.allocation.plan import check
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
-from fedmux.methods import Method, registry
+from fedmux.methods import Method
 from fedmux.model import Model
 from fedmux.training.running import resume, run
+from stepping import next_models
 
-CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a plan or a step is
-    "participation": [
-        {"participation": participation, "aggregation": aggregation}
-        for participation in ("processors", "clients")
-        for aggregation in ("unbiased", "weighted", "mean")
-    ],
-    "draws": [{"draws": "systematic"}, {"draws": "dependent-rounding"}],
-    "mixing": [{"mixing": 0.0, "floor": 0.0}],
-    "normalise": [{"normalise": True, "report_share": 0.5}],
-    "precision": [{"storage": "disk"}],
-    "beta": [{"beta": 0.7}],
-    "warm_start": [{"warm_start": True}],
-}
-
-
-def variants(method: type[Method]) -> list[dict[str, object]]:
-    """The default, and each choice that the method offers and accepts."""
-    accepted: list[dict[str, object]] = [{}]
-    for options in (
-        options for key, some in CHOICES.items() if key in method.model_fields for options in some
-    ):
-        with contextlib.suppress(ValueError):
-            chosen = method(**options)
-            chosen.check(1 if method.name in ONE_TASK else 3)
-            accepted.append(options)
-    return accepted
-
-
-ONE_TASK = ("fedavg", "optimal-client-sampling")
-METHODS = registry()
-VARIANTS = [
-    pytest.param(method, options, id=f"{name}-{'-'.join(map(str, options.values())) or 'default'}")
-    for name, method in METHODS.items()
-    for options in variants(method)
-]
 PARAMETERS = 5
-
-
-def people_for(method: type[Method]):
-    return population(clients=9, tasks=1 if method.name in ONE_TASK else 3)
 
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Aggregator, "workspace", Workspace(tmp_path / "scratch"))
-
-
-def step(aggregator: Aggregator, state, assignment: Assignment, models: list[Model], updates: np.ndarray):
-    """One round's aggregation of given updates (N x S x P), in several chunks."""
-    aggregator.prepare(state, models)
-    aggregator.begin(state, assignment, models)
-    for task in range(len(models)):
-        rows = np.flatnonzero(assignment.task == task)
-        for chunk in np.array_split(rows, 2):
-            if len(chunk):
-                none = torch.zeros(len(chunk), 0, dtype=torch.float64)
-                sent = torch.from_numpy(updates[assignment.client[chunk], task])
-                aggregator.add(Updates(task, chunk, sent, none, np.full(len(chunk), 5)))
-    return aggregator.finish(models)
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
@@ -113,9 +60,6 @@ def test_a_plan_is_a_function_of_its_state(method: type[Method], options: dict) 
         assert (getattr(first, name) == getattr(second, name)).all()
 
 
-UNBIASED = [variant for variant in VARIANTS if variant.values[0](**variant.values[1]).unbiased]
-
-
 def test_every_claim_of_unbiasedness_is_tested() -> None:
     claiming = {method for method in METHODS.values() if method.unbiased_when is not None}
     assert claiming == {variant.values[0] for variant in UNBIASED}
@@ -139,13 +83,13 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
     for number in range(3):  # some history, so that an aggregator with memory has one
         state = round_state(people, round=number)
         past = rng.normal(1.0, 1.0, updates.shape)
-        step(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
+        next_models(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
     history = {name: value.clone() for name, value in aggregator.state().items()}
     for draw in range(draws):
         aggregator.restore(history)
         state = round_state(people, round=3, seed=draw)
         assignment = allocator.plan(state).draw(state.rng())
-        after = step(aggregator, state, assignment, models, updates)
+        after = next_models(aggregator, state, assignment, models, updates)
         steps[draw] = [-model.parameters.numpy() for model in after]
         sizes[draw] = aggregator.step_sizes()
     error = steps.std(0) / np.sqrt(draws) + 1e-9
@@ -166,7 +110,7 @@ def test_no_update_is_lost_and_an_idle_task_stays(method: type[Method], options:
         allocator, aggregator = chosen.allocator(), chosen.aggregator()
         state = round_state(people, seed=seed, jobs=2)
         assignment = allocator.plan(state).draw(state.rng())
-        after = step(aggregator, state, assignment, models, updates)
+        after = next_models(aggregator, state, assignment, models, updates)
         for task in range(people.tasks):
             moved = float(models[task].parameters[0] - after[task].parameters[0])
             assert moved == pytest.approx(aggregator.step_sizes()[task])  # all updates are one

@@ -15,7 +15,7 @@ from fedmux.methods.variance_reduced import BestStale, Gvr, GvrStale, Lvr
 from fedmux.reproduce.preset import all_presets, find, names
 from fedmux.tasks.resnet import ResNet18
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "papers/results/auction-exp5/take-up.png"
 
 

@@ -8,6 +8,7 @@ import torch
 
 import fedmux
 from conftest import files, interrupted_after, table
+from every_method import METHODS, ONE_TASK
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
@@ -21,7 +22,6 @@ from fedmux.training.divergence import EXPLODED, LASTING, MOST_REFUSED, TOO_LARG
 from fedmux.training.training import Training
 from fedmux.ui import views
 from stepping import zero_models
-from test_contract import METHODS, ONE_TASK
 
 SEVERAL = [method for method in METHODS if method not in ONE_TASK]
 
