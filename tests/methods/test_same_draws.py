@@ -1,7 +1,8 @@
 """A seed keeps its meaning: whom each method draws, and with which probability, is as it was written down.
 
 Only what does not depend on the processor is kept: who is drawn is compared exactly, probabilities to seven
-digits. To rewrite the file after an intended change: `PYTHONPATH=tests python tests/methods/test_same_draws.py`.
+digits. After an intended change this writes the file again:
+`PYTHONPATH=tests python tests/methods/test_same_draws.py`
 """
 
 import hashlib
