@@ -59,7 +59,7 @@ def main() -> None:
         fedmux.run(fedmux.Experiment.read(file), folder / "simulator")
         for place in ("simulator", "flower"):
             print(f"{place}, {options.clients} clients, {options.method}: seconds a round (least, largest)")
-            report([entry["phases"] for entry in fedmux.Run(folder / place).metrics[2:]])
+            report([entry.phases for entry in fedmux.Run(folder / place).metrics[2:]])
 
 
 def report(rounds: list[dict[str, float]]) -> None:

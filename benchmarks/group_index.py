@@ -57,8 +57,8 @@ def main() -> None:
         for seed in range(arguments.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 run = fedmux.run(experiment(structure, arguments.rounds, seed), Path(folder) / "run")
-                steps = [entry for entry in run.metrics if "groups" in entry.get("allocation", {})]
-            seen = [(entry["round"], clustered_index(entry["allocation"])) for entry in steps]
+                steps = [entry for entry in run.metrics if "groups" in entry.allocation]
+            seen = [(entry.round, clustered_index(entry.allocation)) for entry in steps]
             print(f"{structure}, seed {seed}: " + ", ".join(f"round {n}: {index:.2f}" for n, index in seen))
 
 

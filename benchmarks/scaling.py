@@ -43,7 +43,7 @@ def measure(clients: int, tasks: int, method: str, device: str) -> dict[str, obj
         execution={"device": device},
     )
     with tempfile.TemporaryDirectory() as folder:
-        clock = [line["seconds"] for line in fedmux.run(described, Path(folder) / "run").metrics]
+        clock = [entry.seconds for entry in fedmux.run(described, Path(folder) / "run").metrics]
     gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() and device != "cpu" else None
     return {
         "clients": clients,

@@ -65,7 +65,7 @@ def main() -> None:
     for method in given.methods:
         with tempfile.TemporaryDirectory() as folder:
             run = fedmux.run(experiment(method, given), Path(folder) / "run", notice=print)
-            clock = [line["seconds"] for line in run.metrics]
+            clock = [entry.seconds for entry in run.metrics]
             times = np.diff(clock).tolist()
         first, later = times[: len(times) // 4], times[len(times) // 4 :]
         print(

@@ -20,7 +20,7 @@ import tomli_w
 
 from fedmux.report.charts import CHARTS
 from fedmux.runs.layout import ALLOCATION
-from fedmux.ui.app import LOOK
+from fedmux.ui.app import INTERVAL
 from fedmux.ui.server import Server, listen
 
 QUANTILES = ("minimum", "p10", "p25", "median", "p75", "p90", "maximum")
@@ -95,7 +95,7 @@ def main() -> None:
         run = Path(place) / "runs" / "long"
         make(run, options.rounds, tasks, options.clients)
         size = (run / "metrics.jsonl").stat().st_size / 1e6
-        print(f"{options.rounds} rounds, metrics.jsonl of {size:.1f} MB; the server looks every {LOOK} s")
+        print(f"{options.rounds} rounds, metrics.jsonl of {size:.1f} MB; the server looks every {INTERVAL} s")
         server = Server(run.parent, listen(0))
         port = server.listener.getsockname()[1]
         thread = Thread(target=server.run, daemon=True)

@@ -92,10 +92,9 @@ class TaskRound:
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "TaskRound":
-        found = cls()
-        for name, value in table.items():
-            if read := TASK_READERS.get(name):
-                setattr(found, name, read(value))
+        found = cls(*map(figure, map(table.get, TASK_FIGURES)))  # type: ignore[arg-type]
+        if "clients" in table:
+            found.clients = _figures(table["clients"]) or None
         return found
 
 
@@ -180,13 +179,6 @@ def figure(value: Any) -> float | None:
     return value if type(value) is int and abs(value) < 2**53 else None
 
 
-def whole(value: Any) -> int | None:
-    """A whole number, or None."""
-    if type(value) is int:  # nearly always
-        return value if abs(value) < 2**53 else None
-    return int(value) if type(value) is float and value.is_integer() else None
-
-
 def _figures(value: Any) -> dict[str, float]:
     table = _table(value)
     if {*map(type, table.values())} == {float} and math.isfinite(sum(table.values())):  # nearly always
@@ -222,25 +214,20 @@ def _records(kind: type[Any]) -> Callable[[Any], list[Any]]:
 
 FIELDS: dict[Any, Callable[[Any], Any]] = {  # of a record, by type
     str: lambda value: value if isinstance(value, str) else "",
-    int: lambda value: whole(value) or 0,
+    int: lambda value: int(figure(value) or 0),
     float: lambda value: figure(value) or 0.0,
     bool: lambda value: value is True,
 }
 
-# What may stand in a line, by name, and how it is read.
-TASK_READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(TASK_FIGURES, whole),
-    **dict.fromkeys(("accuracy", "loss", "step_size", "learning_rate"), figure),
-    "clients": lambda value: _figures(value) or None,
-}
+# What a line may have besides its number and its tasks.
 ROUND_READERS: dict[str, Callable[[Any], Any]] = {
     "allocation": _table,
-    "clients": whole,
+    "clients": figure,
     "events": _lists,
-    "dropped": whole,
+    "dropped": figure,
     "accuracy": _over_tasks,
     "probability": lambda value: {name: _figures(found) for name, found in _table(value).items()},
-    "saturated": whole,
+    "saturated": figure,
     "diverged": _records(Divergence),
     "phases": _figures,
     "failures": _records(Failure),
