@@ -165,7 +165,7 @@ class Row:
 
 
 def boxes() -> list[Box]:
-    from fedmux.report.charts.look import COLOURS
+    from fedmux.report.charts.style import COLOURS
 
     lines: Counter[str] = Counter()
     for module in modules().values():

@@ -1,1 +1,1 @@
-"""Run folders: their layout, the writer, the reader, frames and trackers."""
+"""Run folders: their layout, the writer, the reader, frames, statistics and trackers."""
