@@ -129,7 +129,7 @@ def test_a_run_killed_at_a_random_time_ends_the_same(here, reference, part):
     hits = 0
     for _ in range(6):
         process = start("run", "experiment.toml", "-q", "-o", "run", cwd=here)
-        time.sleep(rng.uniform(0.02, 0.25))
+        time.sleep(rng.uniform(0.01, 0.12))
         process.send(signal.SIGKILL)
         hits += process.wait().code == -signal.SIGKILL
         assert finish(here) == ""
