@@ -8,7 +8,6 @@ import torch
 
 import fedmux
 from conftest import files, interrupted_after, table
-from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.fleet import TRAIN
@@ -20,6 +19,7 @@ from fedmux.training.assembly import assemble
 from fedmux.training.divergence import EXPLODED, LASTING, MOST_REFUSED, TOO_LARGE, Watch
 from fedmux.training.training import Training
 from fedmux.ui import views
+from refusals import refused
 from stepping import zero_models
 from test_contract import METHODS, ONE_TASK
 
@@ -59,11 +59,12 @@ def test_the_other_tasks_end_exactly_as_if_the_one_that_diverges_had_left(method
 
 
 @pytest.mark.parametrize("method", SEVERAL)
-@pytest.mark.parametrize("rate", [1000.0, 1e30])
-def test_a_run_in_which_a_task_diverges_resumes_bit_for_bit(method, rate, tmp_path):
+@pytest.mark.parametrize(("rate", "stops"), [(1000.0, (2, 4)), (1e30, (1, 3))])
+def test_a_run_in_which_a_task_diverges_resumes_bit_for_bit(method, rate, stops, tmp_path):
+    """At 1e30 after one to four rounds, at 1000 later or not at all, though its loss is soon too large."""
     experiment = made(method, rate, output={"checkpoint_every": 1}, evaluation={"every": 2, "clients": False})
     fedmux.run(experiment, tmp_path / "whole", notice=lambda line: None)
-    for stop in (1, 2, 3, 4):
+    for stop in stops:
         folder = tmp_path / f"parts-{stop}"
         with interrupted_after(stop):
             fedmux.run(experiment, folder, notice=lambda line: None)
@@ -120,9 +121,7 @@ def test_a_retried_run_resumes_with_the_rate_it_had(tmp_path):
 
 
 def test_stop_ends_the_run_with_the_reason_and_a_remedy(tmp_path):
-    with pytest.raises(
-        FedmuxError, match=r'task "c" has diverged in round \d: .*; lower learning_rate or set'
-    ):
+    with refused(('task "c"', "diverged", "round "), ("lower learning_rate", "clip")):
         fedmux.run(made("random", 1e30, stop={"divergence": "stop"}), tmp_path / "run")
 
 
@@ -240,9 +239,7 @@ def test_a_task_that_starts_without_a_finite_loss_is_refused_before_any_work(tmp
     weights = {name: torch.full_like(value, np.nan) for name, value in run.model("a").items()}
     save_file(weights, tmp_path / "nan.safetensors")
     small["task"][0]["initial_weights"] = str(tmp_path / "nan.safetensors")
-    with pytest.raises(
-        FedmuxError, match=r'task "a": its loss is not finite before any training; check its data'
-    ):
+    with refused(('task "a"', "before any training"), ("not finite", "check its data")):
         fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
 
 
@@ -297,27 +294,27 @@ def test_a_loss_that_is_merely_too_large_may_come_back_or_else_lasts():
 UPDATES = {0: "most of its clients' updates are not finite"}
 
 
-def refused(watch: Watch, sound: int, clients: str, there: int = 100) -> dict[int, str]:
+def judged(watch: Watch, sound: int, clients: str, there: int = 100) -> dict[int, str]:
     return watch.refusals(TRAIN, np.array([sound]), [set(clients)], np.array([there]))
 
 
 def test_most_of_what_different_clients_send_must_be_refused_time_after_time():
     watch = Watch(zero_models(1, 2))
     for client in "abcd":
-        assert refused(watch, 0, client) == {}
-    assert refused(watch, 0, "d") == {} and len("abcd") == MOST_REFUSED - 1  # the same again
-    assert refused(watch, 0, "e") == UPDATES
+        assert judged(watch, 0, client) == {}
+    assert judged(watch, 0, "d") == {} and len("abcd") == MOST_REFUSED - 1  # the same again
+    assert judged(watch, 0, "e") == UPDATES
     watch = Watch(zero_models(1, 2))
     for client in "abcdefghij":  # bad clients among good ones
-        assert refused(watch, 0, client) == {}
-        assert refused(watch, 3, client) == {}
-    assert refused(watch, 5, "abcdef") == UPDATES
+        assert judged(watch, 0, client) == {}
+        assert judged(watch, 3, client) == {}
+    assert judged(watch, 5, "abcdef") == UPDATES
 
 
 def test_one_bad_client_of_a_few_is_not_most_of_them():
     watch = Watch(zero_models(1, 2))
-    assert all(refused(watch, 0, "a", there=3) == {} for _ in range(50))
-    assert refused(watch, 0, "b", there=3) == UPDATES
+    assert all(judged(watch, 0, "a", there=3) == {} for _ in range(50))
+    assert judged(watch, 0, "b", there=3) == UPDATES
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -35,6 +35,7 @@ from fedmux.runs.reading import Run
 from fedmux.runs.writing import RunFolder
 from fedmux.tasks.task import LocalSgd
 from fedmux.training import running as session
+from refusals import refuses
 
 SHORT = small_experiment(rounds=4, checkpoint_every=2)
 # Long enough for a signal from outside to arrive in time; a method with state for each client and a signal
@@ -262,10 +263,7 @@ def test_a_killed_worker_is_named_and_a_run_goes_on_with_fewer_and_with_more(her
     wait_until(lambda: lines(here) > 5)
     last = workers(process)[-1]
     os.kill(last, signal.SIGKILL)
-    assert process.wait().refusal() == (
-        "worker 2 of 3 ended before its time (signal 9); nothing before the last checkpoint is lost: "
-        "`fedmux resume run`"
-    )
+    refuses(process.wait().refusal(), ("worker 2 of 3", "signal 9"), ("checkpoint", "`fedmux resume run`"))
     nobody_left(process, here)
     for number in (2, 1):
         before = lines(here)
@@ -347,35 +345,33 @@ def data():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("change", "place", "cause"),
     [
-        (["task.digits.model=mine:Raises"], r'task "digits": local training of client \d+ failed: Lookup'),
-        (["task.digits.data=mine:data"], r'task "digits": data "mine:data": calling it failed: OSError: the'),
+        ("task.digits.model=mine:Raises", "client ", "LookupError: no such thing"),
+        ("task.digits.data=mine:data", 'data "mine:data"', "OSError: the disk is elsewhere"),
     ],
 )
-def test_what_fails_in_a_worker_is_told_in_one_line(here, arguments, said):
+def test_what_fails_in_a_worker_is_told_in_one_line(here, change, place, cause):
     (here / "mine.py").write_text(MINE)
-    process = begin(here, 2, *(word for put in ["method=mine:Method", *arguments] for word in ("--set", put)))
-    refusal = process.wait().refusal()
-    assert re.match(said, refusal), refusal
-    assert refusal.endswith("`fedmux resume run`")
+    process = begin(here, 2, "--set", "method=mine:Method", "--set", change)
+    refuses(process.wait().refusal(), ('task "digits"', place), (cause, "`fedmux resume run`"))
     nobody_left(process, here)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "place", "remedy"),
     [
-        (["--workers", "0"], ["[execution] workers", "at least 1", "got 0"]),
-        (["--workers", "-2"], ["[execution] workers", "at least 1"]),
-        (["--workers", "many"], ["[execution] workers", "auto", "many"]),
-        (["--workers", "1.5"], ["[execution] workers", "1.5"]),
-        (["--set", "execution.workers=true"], ["[execution] workers", "whole number"]),
-        (["--device", "tpu"], ["[execution] device", "tpu"]),
+        (["--workers", "0"], ("[execution] workers", "got 0"), "at least 1"),
+        (["--workers", "-2"], ("[execution] workers", "-2"), "at least 1"),
+        (["--workers", "many"], ("[execution] workers", "many"), "auto"),
+        (["--workers", "1.5"], ("[execution] workers", "1.5"), "whole number"),
+        (["--set", "execution.workers=true"], "[execution] workers", "whole number"),
+        (["--device", "tpu"], ("[execution] device", "tpu"), "cuda"),
     ],
 )
-def test_impossible_executions_are_refused(here, arguments, said):
-    refusal = fedmux("run", "experiment.toml", "-o", "run", *arguments, cwd=here).refusal()
-    assert all(word in refusal for word in said), refusal
+def test_impossible_executions_are_refused(here, arguments, place, remedy):
+    line = fedmux("run", "experiment.toml", "-o", "run", *arguments, cwd=here).refusal()
+    refuses(line, place, remedy)
     assert not (here / "run").exists()
 
 
@@ -384,8 +380,8 @@ def test_impossible_executions_are_refused(here, arguments, said):
 def test_a_device_that_is_not_there_is_refused_before_anything_starts(here, number):
     for device in ("cuda", "cuda:1"):
         arguments = ("--workers", number, "--device", device)
-        refusal = fedmux("run", "experiment.toml", "-o", "run", *arguments, cwd=here).refusal()
-        assert f'execution.device = "{device}": there is no CUDA device' in refusal
+        line = fedmux("run", "experiment.toml", "-o", "run", *arguments, cwd=here).refusal()
+        refuses(line, f'execution.device = "{device}"', "no CUDA device")
         assert not (here / "run").exists()
 
 

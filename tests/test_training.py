@@ -15,6 +15,7 @@ from fedmux.fleet.local import reference_update
 from fedmux.runs.writing import Checkpoint, RunFolder
 from fedmux.training.assembly import assemble
 from fedmux.training.measuring import across_tasks, over_clients
+from refusals import refused
 
 
 def make(**changes) -> Experiment:
@@ -126,7 +127,7 @@ def test_weights_of_another_shape_are_refused(tmp_path):
     save_file({"layers.0.weight": torch.zeros(3)}, tmp_path / "odd.safetensors")
     changes = table()
     changes["task"][0]["initial_weights"] = str(tmp_path / "odd.safetensors")
-    with pytest.raises(fedmux.FedmuxError, match=r'task "a": initial_weights: .*does not fit the model'):
+    with refused(('task "a"', "initial_weights", "odd.safetensors"), "fit the model"):
         fedmux.run(validated(Experiment, changes, "test"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -156,8 +157,7 @@ def test_checkpoints_by_rounds_or_by_the_clock(tmp_path, monkeypatch, every, exp
 
 @pytest.mark.parametrize("every", [0, True, 1.5, "5", "0 min", "5 minutes", "-1 s", ""])
 def test_what_is_no_interval_between_checkpoints_is_refused(every):
-    expected = r'\[output\] checkpoint_every: .*rounds, at least 1, or a time: "90 s"'
-    with pytest.raises(fedmux.FedmuxError, match=expected):
+    with refused("[output] checkpoint_every", ("rounds, at least 1", '"90 s"')):
         make(output={"checkpoint_every": every})
 
 
