@@ -1,21 +1,30 @@
 """Every registered method passes the same tests: what a plan is, what a step is, what survives a restart."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
-from conftest import files, interrupted_after, population, round_state, table
-from fedmux.aggregation import Aggregator, Updates
+from conftest import (
+    METHODS,
+    ONE_TASK,
+    experiment_of,
+    files,
+    population,
+    resumes_to_the_same_bits,
+    round_state,
+    table,
+)
+from fedmux.aggregation import Aggregator
 from fedmux.aggregation.aggregator import Workspace
 from fedmux.allocation import Assignment, Fixed, Probabilities
 from fedmux.allocation.plan import check
 from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
-from fedmux.methods import Method, registry
+from fedmux.methods import Method
 from fedmux.model import Model
-from fedmux.training.running import resume, run
+from fedmux.training.running import run
+from stepping import deliver, zero_models
 
 CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a plan or a step is
     "participation": [
@@ -45,8 +54,6 @@ def variants(method: type[Method]) -> list[dict[str, object]]:
     return accepted
 
 
-ONE_TASK = ("fedavg", "optimal-client-sampling")
-METHODS = registry()
 VARIANTS = [
     pytest.param(method, options, id=f"{name}-{'-'.join(map(str, options.values())) or 'default'}")
     for name, method in METHODS.items()
@@ -64,18 +71,13 @@ def scratch(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Aggregator, "workspace", Workspace(tmp_path / "scratch"))
 
 
-def step(aggregator: Aggregator, state, assignment: Assignment, models: list[Model], updates: np.ndarray):
-    """One round's aggregation of given updates (N x S x P), in several chunks."""
+def step(
+    aggregator: Aggregator, state, assignment: Assignment, models: list[Model], updates: np.ndarray, chunks=2
+):
+    """One round's aggregation of given updates (N x S x P)."""
     aggregator.prepare(state, models)
     aggregator.begin(state, assignment, models)
-    for task in range(len(models)):
-        rows = np.flatnonzero(assignment.task == task)
-        for chunk in np.array_split(rows, 2):
-            if len(chunk):
-                none = torch.zeros(len(chunk), 0, dtype=torch.float64)
-                sent = torch.from_numpy(updates[assignment.client[chunk], task])
-                aggregator.add(Updates(task, chunk, sent, none, np.full(len(chunk), 5)))
-    return aggregator.finish(models)
+    return deliver(aggregator, assignment, models, updates, chunks=chunks)
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
@@ -127,10 +129,7 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
     people = people_for(method)
     rng = np.random.default_rng(7)
     updates = rng.normal(1.0, 1.0, (people.clients, people.tasks, PARAMETERS))
-    models = [
-        Model(torch.zeros(PARAMETERS, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-        for _ in range(people.tasks)
-    ]
+    models = zero_models(people.tasks, PARAMETERS)
     wanted = np.einsum("is,isp->sp", people.shares, updates)
     draws = 2500
     steps = np.empty((draws, people.tasks, PARAMETERS))
@@ -143,9 +142,9 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
     history = {name: value.clone() for name, value in aggregator.state().items()}
     for draw in range(draws):
         aggregator.restore(history)
-        state = round_state(people, round=3, seed=draw)
+        state = replace(state, round=3, seed=draw)
         assignment = allocator.plan(state).draw(state.rng())
-        after = step(aggregator, state, assignment, models, updates)
+        after = step(aggregator, state, assignment, models, updates, chunks=1)
         steps[draw] = [-model.parameters.numpy() for model in after]
         sizes[draw] = aggregator.step_sizes()
     error = steps.std(0) / np.sqrt(draws) + 1e-9
@@ -157,10 +156,7 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
 def test_no_update_is_lost_and_an_idle_task_stays(method: type[Method], options: dict, scratch: None) -> None:
     people = people_for(method)
     updates = np.ones((people.clients, people.tasks, PARAMETERS))
-    models = [
-        Model(torch.zeros(PARAMETERS, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-        for _ in range(people.tasks)
-    ]
+    models = zero_models(people.tasks, PARAMETERS)
     chosen = method(**options)
     for seed in range(5):
         allocator, aggregator = chosen.allocator(), chosen.aggregator()
@@ -177,15 +173,11 @@ def experiment(method: type[Method]) -> Experiment:
     small = table(method=method.name)
     if method.name in ONE_TASK:
         small["task"] = small["task"][:1]
-    return validated(Experiment, small, "test")
+    return experiment_of(**small)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_run_is_deterministic_and_survives_a_restart(method, tmp_path) -> None:
-    run(experiment(method), tmp_path / "whole")
-    run(experiment(method), tmp_path / "again")
-    assert files(tmp_path / "whole") == files(tmp_path / "again")
-    with interrupted_after(3):
-        run(experiment(method), tmp_path / "parts")
-    resume(tmp_path / "parts")
-    assert files(tmp_path / "whole") == files(tmp_path / "parts")
+    whole = resumes_to_the_same_bits(experiment(method), tmp_path, 3)
+    again = run(experiment(method), tmp_path / "again")
+    assert files(whole.path) == files(again.path)

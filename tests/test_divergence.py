@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import fedmux
-from conftest import files, interrupted_after, table
+from conftest import METHODS, ONE_TASK, experiment_of, resumes_to_the_same_bits, table
 from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.fleet import TRAIN
 from fedmux.model import Model
 from fedmux.report.charts import spec, task_accuracy
@@ -21,7 +20,6 @@ from fedmux.training.training import Training
 from fedmux.ui import views
 from refusals import refused
 from stepping import zero_models
-from test_contract import METHODS, ONE_TASK
 
 SEVERAL = [method for method in METHODS if method not in ONE_TASK]
 
@@ -31,7 +29,7 @@ def made(method: str = "random", rate: float = 1000.0, **changes) -> Experiment:
     small = table(method=method, rounds=8, **changes)
     third = {"name": "c", "learning_rate": rate, "local_epochs": 3}
     small["task"] = small["task"] + [{**small["task"][0], **third}]
-    return validated(Experiment, small, "test")
+    return experiment_of(**small)
 
 
 def others(run: fedmux.Run) -> tuple[list[bytes], bytes]:
@@ -63,13 +61,7 @@ def test_the_other_tasks_end_exactly_as_if_the_one_that_diverges_had_left(method
 def test_a_run_in_which_a_task_diverges_resumes_bit_for_bit(method, rate, stops, tmp_path):
     """At 1e30 after one to four rounds, at 1000 later or not at all, though its loss is soon too large."""
     experiment = made(method, rate, output={"checkpoint_every": 1}, evaluation={"every": 2, "clients": False})
-    fedmux.run(experiment, tmp_path / "whole", notice=lambda line: None)
-    for stop in stops:
-        folder = tmp_path / f"parts-{stop}"
-        with interrupted_after(stop):
-            fedmux.run(experiment, folder, notice=lambda line: None)
-        fedmux.resume(folder, notice=lambda line: None)
-        assert files(folder) == files(tmp_path / "whole")
+    resumes_to_the_same_bits(experiment, tmp_path, *stops)
 
 
 def test_a_paused_task_keeps_the_last_model_that_was_looked_at_and_found_sound(tmp_path):
@@ -113,11 +105,7 @@ def test_retry_halves_the_learning_rate_until_it_can_be_borne(tmp_path):
 
 def test_a_retried_run_resumes_with_the_rate_it_had(tmp_path):
     experiment = made("mmfl-gvr*", 1000.0, stop={"divergence": "retry"}, output={"checkpoint_every": 1})
-    fedmux.run(experiment, tmp_path / "whole", notice=lambda line: None)
-    with interrupted_after(3):
-        fedmux.run(experiment, tmp_path / "parts", notice=lambda line: None)
-    fedmux.resume(tmp_path / "parts", notice=lambda line: None)
-    assert files(tmp_path / "whole") == files(tmp_path / "parts")
+    resumes_to_the_same_bits(experiment, tmp_path, 3)
 
 
 def test_stop_ends_the_run_with_the_reason_and_a_remedy(tmp_path):
@@ -129,7 +117,7 @@ def test_a_run_without_a_task_left_to_train_ends_early_and_is_complete(tmp_path)
     small = table(rounds=50)
     for task in small["task"]:
         task["learning_rate"] = 1000.0
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run", notice=lambda line: None)
+    run = fedmux.run(experiment_of(**small), tmp_path / "run", notice=lambda line: None)
     assert set(run.summary["diverged"]) == {"a", "b"} and run.summary["rounds"] < 20
     last = {name: values["last_accuracy"] for name, values in run.summary["tasks"].items()}
     assert last == {name: values["accuracy"] for name, values in run.metrics[-1]["tasks"].items()}
@@ -162,7 +150,7 @@ def poisoned(method: str, rounds: int = 5, **changes) -> Experiment:
     }
     small = table(method=method, rounds=rounds, task=[task, {**task, "name": "other"}], **changes)
     small["population"] = {"clients": 10, "jobs": 8, "processors": 1}
-    return validated(Experiment, small, "test")
+    return experiment_of(**small)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +202,7 @@ def test_checkpoints_between_evaluations_hold_models_with_buffers(tmp_path):
     small["population"] |= {"jobs": 1.0}
     for task in small["task"]:
         task |= {"model": "test_divergence:Normed", "model_options": {}}
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     assert any(entry["tasks"]["a"]["jobs"] == 0 for entry in run.metrics[1:])
 
 
@@ -233,14 +221,14 @@ def test_a_task_that_starts_from_a_good_model_may_get_worse_without_being_taken_
 def test_a_task_that_starts_without_a_finite_loss_is_refused_before_any_work(tmp_path):
     small = table()
     torch.manual_seed(0)
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "first")
+    run = fedmux.run(experiment_of(**small), tmp_path / "first")
     from safetensors.torch import save_file
 
     weights = {name: torch.full_like(value, np.nan) for name, value in run.model("a").items()}
     save_file(weights, tmp_path / "nan.safetensors")
     small["task"][0]["initial_weights"] = str(tmp_path / "nan.safetensors")
     with refused(('task "a"', "before any training"), ("not finite", "check its data")):
-        fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+        fedmux.run(experiment_of(**small), tmp_path / "run")
 
 
 def test_pages_charts_and_tables_show_what_diverged(tmp_path):

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import tomli_w
 
-from conftest import table
+from conftest import METHODS, ONE_TASK, table
 from fedmux.cli import main
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.explain import explain
-from test_contract import METHODS, ONE_TASK
 
 
 def make(method, **changes) -> dict:

@@ -16,11 +16,9 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from commands import fedmux, small_experiment, start, touch_number
-from conftest import files, interrupted_after, table
+from conftest import METHODS, ONE_TASK, experiment_of, files, interrupted_after
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
-from fedmux.methods import registry
 from fedmux.runs.reading import Run
 from fedmux.runs.writing import RunFolder
 from fedmux.training.running import resume as go_on
@@ -176,18 +174,10 @@ def test_a_run_killed_in_the_middle_of_a_write_ends_the_same(here, reference, ar
     assert any(name.startswith(torn) for name in found)
 
 
-def trains_one_task(method: str) -> bool:
-    try:
-        registry()[method]().check(2)
-    except FedmuxError:
-        return True
-    return False
-
-
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        *((name, "") for name in registry()),
+        *((name, "") for name in METHODS),
         ("mifa", ', storage = "disk"'),
         ("scaffold", ', storage = "disk"'),
     ],
@@ -195,7 +185,7 @@ def trains_one_task(method: str) -> bool:
 def test_every_method_resumes(here, method, options):
     """Each has a state of its own; killed when the two last rounds are in no checkpoint yet."""
     text = EXPERIMENT.replace('method = "random"', f'method = {{name = "{method}"{options}}}')
-    if trains_one_task(method):
+    if method in ONE_TASK:
         text = text[: text.index("[[task]]")] + text[text.rindex("[[task]]") :]
     (here / "experiment.toml").write_text(text)
     whole = ("run", "experiment.toml", "-q", "-o", "whole")
@@ -521,7 +511,7 @@ def test_the_record_of_a_run_is_an_experiment_file_of_its_own(here, reference):
 
 def test_a_run_of_an_older_version_that_lacks_new_keys_goes_on(tmp_path, monkeypatch):
     """Keys that have come since then have their defaults; a key that differs is another experiment."""
-    experiment = validated(Experiment, table(rounds=4, output={"checkpoint_every": 1}), "test")
+    experiment = experiment_of(rounds=4, output={"checkpoint_every": 1})
     train(experiment, tmp_path / "whole")
     older = experiment.table()
     for section, key in (("stop", "retries"), ("evaluation", "report")):
@@ -534,7 +524,7 @@ def test_a_run_of_an_older_version_that_lacks_new_keys_goes_on(tmp_path, monkeyp
     monkeypatch.undo()
     go_on(tmp_path / "parts")
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
-    other = validated(Experiment, table(rounds=5), "test")
+    other = experiment_of(rounds=5)
     with refused(str(tmp_path / "parts"), "another experiment"):
         to_resume(unfinished(tmp_path), other, {})
 

@@ -20,10 +20,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from commands import Ended, Started, fedmux, small_experiment, start, wait_until
+from conftest import ONE_TASK, differences
 from fedmux.distributed.team import Team, TeamLost
 from fedmux.distributed.workers import joined
 from fedmux.experiment import Experiment
@@ -41,50 +41,6 @@ SHORT = small_experiment(rounds=4, checkpoint_every=2)
 # Long enough for a signal from outside to arrive in time; a method with state for each client and a signal
 # that compares with it.
 LONG = small_experiment(rounds=40, checkpoint_every=2).replace('"random"', '"mmfl-gvr*"')
-EQUAL = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "forward_passes", "server_bytes")
-CLOSE = ("loss", "step_size", "learning_rate")
-ONE_POINT = 1 / 70 + 1e-9  # of the accuracy: rounding can turn a prediction over
-
-
-def differences(folder: Path, expected: Path) -> list[str]:
-    """Where a run's outcome is not that of another, beyond rounding."""
-    found = []
-    one, other = Run(folder), Run(expected)
-    names = sorted(path.name for path in (expected / "models").iterdir())
-    assert sorted(path.name for path in (folder / "models").iterdir()) == names
-    for name in names:
-        a, b = (flat(load_file(path / "models" / name)) for path in (folder, expected))
-        apart = float((a - b).norm() / b.norm())
-        if not apart < 1e-4:
-            found.append(f"models/{name} is {apart:.1e} apart")
-    if len(one.allocation) != len(other.allocation):
-        return [*found, "another number of jobs"]
-    for field in ("round", "client", "task", "count"):
-        if (one.allocation[field] != other.allocation[field]).any():
-            found.append(f"allocation: {field}")
-    for field in ("probability", "weight"):
-        if not np.allclose(one.allocation[field], other.allocation[field], rtol=1e-4, atol=1e-5):
-            found.append(f"allocation: {field}")
-    assert len(one.metrics) == len(other.metrics)
-    for a, b in zip(one.metrics, other.metrics):
-        for key in ("round", "clients", "events", "dropped"):
-            if a.get(key) != b.get(key):
-                found.append(f"round {a['round']}: {key}")
-        for task, values in b["tasks"].items():
-            mine = a["tasks"][task]
-            wrong = [key for key in EQUAL if mine.get(key) != values.get(key)]
-            wrong += [key for key in CLOSE if key in values and mine[key] != pytest.approx(values[key], 1e-4)]
-            if abs(mine.get("accuracy", 0) - values.get("accuracy", 0)) > ONE_POINT:
-                wrong.append("accuracy")
-            if "clients" in values:
-                close = pytest.approx(values["clients"]["mean"], abs=0.02)
-                wrong += [] if mine["clients"]["mean"] == close else ["clients"]
-            found += [f"round {a['round']}: {task}: {key} {mine[key]} {values[key]}" for key in wrong]
-    return found
-
-
-def flat(weights: dict[str, Tensor]) -> Tensor:
-    return torch.cat([weights[name].double().reshape(-1) for name in sorted(weights)])
 
 
 # --- what a team computes -----------------------------------------------------------------------------------
@@ -112,7 +68,6 @@ CHANGES = [
     "population.rate=0.6",
     "rounds=6",
 ]
-ONE_TASK = ("fedavg", "optimal-client-sampling")
 SEVERAL = {
     **{name: [f"method={name}"] for name in registry()},
     "changes-lvr": ["method=mmfl-lvr", *CHANGES],

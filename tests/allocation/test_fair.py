@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import fedmux
-from conftest import population, round_state, table
+from conftest import experiment_of, population, round_state, table
 from fedmux.aggregation import Average, Unbiased
 from fedmux.aggregation.qffl import QFair
 from fedmux.allocation import Signals, fair_shares
@@ -174,7 +174,7 @@ def test_the_least_sum_of_squares_varies_less_over_tasks_than_the_least_sum(fami
         a, k = rng.uniform(0.3, 2.0, tasks), rng.uniform(1.1, 4.0, tasks)
         left, right = (_errors_at_least_power(FAMILIES[family], a, k, power) for power in (2, 1))
         assert (right**2).sum() >= (left**2).sum() - 1e-9 and left.sum() >= right.sum() - 1e-9
-        variances = [across_tasks(errors)["variance"] for errors in (left, right)]
+        variances = [across_tasks(errors).variance for errors in (left, right)]
         assert variances[0] <= variances[1] + 1e-7
         smaller += variances[0] < variances[1] - 1e-4
     assert smaller >= 2  # and not by rounding only
@@ -251,7 +251,7 @@ def test_q_ffl_asks_for_losses():
 
 
 def experiment(method, **changes) -> Experiment:
-    return validated(Experiment, table(method=method, rounds=3, **changes), "test")
+    return experiment_of(method=method, rounds=3, **changes)
 
 
 def test_a_run_of_q_ffl_counts_forward_passes_of_those_who_train_only(tmp_path):
@@ -349,13 +349,13 @@ def test_an_error_rate_of_what_is_no_accuracy_is_refused_when_the_file_is_read(m
     small = table(method={"name": method, "measure": "error"})
     small["task"][1] |= {"metric": "negative-squared-error"}
     with refused(('measure = "error"', 'task "b"'), "accuracies"):
-        validated(Experiment, small, "test")
+        experiment_of(**small)
 
 
 def test_a_user_s_own_metric_may_be_an_accuracy():
     small = table(method={"name": "fedfairmmfl", "measure": "error"})
     small["task"][1] |= {"metric": "fedmux.tasks.losses:accuracy"}
-    assert validated(Experiment, small, "test").method.measure == "error"
+    assert experiment_of(**small).method.measure == "error"
 
 
 def test_further_slots_of_groups_go_to_the_largest_loss_also_where_losses_are_negative():
