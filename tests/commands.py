@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -165,9 +166,8 @@ def _serve() -> None:
     import torch
 
     from fedmux.data.sets import digits, fashion_mnist_sample
-    from fedmux.methods import registry
 
-    registry()
+    _import_all()
     torch.set_num_threads(1)  # several tests run at a time
     sys.dont_write_bytecode = True  # modules that a test writes leave nothing behind
     for embedded in (digits, fashion_mnist_sample):  # unpacked once, for all children
@@ -186,6 +186,17 @@ def _serve() -> None:
             if reply == 0:
                 _child(request)
         print(json.dumps(reply), flush=True)
+
+
+def _import_all() -> None:
+    """Every module of fedmux that the commands need; Flower's and the page's start threads of their own."""
+    import fedmux
+
+    root = Path(fedmux.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if parts[0] not in ("__main__", "flower", "ui"):
+            importlib.import_module(".".join(("fedmux", *parts)).removesuffix(".__init__"))
 
 
 def _child(request: dict[str, Any]) -> None:

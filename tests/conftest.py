@@ -1,5 +1,6 @@
-"""What tests share: one thread, no cache of the user's, and small things to train on."""
+"""What tests share: one thread, no cache of the user's, small things to train on, and comparisons of runs."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,14 +12,21 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedmux.allocation.plan import Budget, RoundState, Signals
-from fedmux.errors import Interrupted
+from fedmux.errors import FedmuxError, Interrupted
+from fedmux.experiment import Experiment
+from fedmux.experiment.mistakes import validated
+from fedmux.methods import registry
 from fedmux.population import Population
+from fedmux.runs.reading import Run
 from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training.round import Synchronous
+from fedmux.training.running import resume
+from fedmux.training.running import run as train
 from fedmux.training.state import State
 
 pytest_plugins = ["small_presets"]
@@ -38,6 +46,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDMUX_DATA", str(tmp_path_factory.getbasetemp() / "fedmux-data"))
+
+
+def trains_one_task(method: str) -> bool:
+    try:
+        METHODS[method]().check(2)
+    except FedmuxError:
+        return True
+    return False
+
+
+METHODS = registry()
+ONE_TASK = tuple(name for name in METHODS if trains_one_task(name))
 
 
 def population(clients: int = 8, tasks: int = 3, seed: int = 0) -> Population:
@@ -121,6 +141,11 @@ def table(**changes: Any) -> dict[str, Any]:
     }
 
 
+def experiment_of(**changes: Any) -> Experiment:
+    """The small experiment; keys of its table that are given replace its own."""
+    return validated(Experiment, table(**changes), "test")
+
+
 @contextmanager
 def interrupted_after(rounds: int) -> Iterator[None]:
     """A run that is trained inside is interrupted when so many rounds are done."""
@@ -135,10 +160,20 @@ def interrupted_after(rounds: int) -> Iterator[None]:
         yield
 
 
+def resumes_to_the_same_bits(experiment: Experiment, folder: Path, *stops: int) -> Run:
+    """Interrupted after so many rounds, and resumed, it ends as the run in one go does, which is returned."""
+    whole = train(experiment, folder / "whole", notice=lambda line: None)
+    for stop in stops:
+        parts = folder / f"parts-{stop}"
+        with interrupted_after(stop):
+            train(experiment, parts, notice=lambda line: None)
+        resume(parts, notice=lambda line: None)
+        assert files(parts) == files(whole.path)
+    return whole
+
+
 def files(folder: Path) -> dict[str, bytes]:
     """All that a run's outcome consists of, times left out."""
-    import json
-
     kept = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.glob("models/*"))}
     kept["allocation.bin"] = (folder / "allocation.bin").read_bytes()
     for name, lines in (("metrics.jsonl", True), ("summary.json", False)):
@@ -149,3 +184,49 @@ def files(folder: Path) -> dict[str, bytes]:
             entry.pop("phases", None)
         kept[name] = json.dumps(entries).encode()
     return kept
+
+
+EQUAL = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "forward_passes", "server_bytes")
+CLOSE = ("loss", "step_size", "learning_rate")
+ONE_POINT = 1 / 70 + 1e-9  # of the accuracy: rounding can turn a prediction over
+
+
+def differences(folder: Path, expected: Path) -> list[str]:
+    """Where a run's outcome is not that of another, beyond rounding."""
+    found = []
+    one, other = Run(folder), Run(expected)
+    names = sorted(path.name for path in (expected / "models").iterdir())
+    assert sorted(path.name for path in (folder / "models").iterdir()) == names
+    for name in names:
+        a, b = (flat(load_file(path / "models" / name)) for path in (folder, expected))
+        apart = float((a - b).norm() / b.norm())
+        if not apart < 1e-4:
+            found.append(f"models/{name} is {apart:.1e} apart")
+    if len(one.allocation) != len(other.allocation):
+        return [*found, "another number of jobs"]
+    for field in ("round", "client", "task", "count"):
+        if (one.allocation[field] != other.allocation[field]).any():
+            found.append(f"allocation: {field}")
+    for field in ("probability", "weight"):
+        if not np.allclose(one.allocation[field], other.allocation[field], rtol=1e-4, atol=1e-5):
+            found.append(f"allocation: {field}")
+    assert len(one.metrics) == len(other.metrics)
+    for a, b in zip(one.metrics, other.metrics):
+        for key in ("round", "clients", "events", "dropped"):
+            if a.get(key) != b.get(key):
+                found.append(f"round {a['round']}: {key}")
+        for task, values in b["tasks"].items():
+            mine = a["tasks"][task]
+            wrong = [key for key in EQUAL if mine.get(key) != values.get(key)]
+            wrong += [key for key in CLOSE if key in values and mine[key] != pytest.approx(values[key], 1e-4)]
+            if abs(mine.get("accuracy", 0) - values.get("accuracy", 0)) > ONE_POINT:
+                wrong.append("accuracy")
+            if "clients" in values:
+                close = pytest.approx(values["clients"]["mean"], abs=0.02)
+                wrong += [] if mine["clients"]["mean"] == close else ["clients"]
+            found += [f"round {a['round']}: {task}: {key} {mine[key]} {values[key]}" for key in wrong]
+    return found
+
+
+def flat(weights: dict[str, Tensor]) -> Tensor:
+    return torch.cat([weights[name].double().reshape(-1) for name in sorted(weights)])

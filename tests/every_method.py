@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from conftest import population
-from fedmux.methods import Method, registry
+from conftest import METHODS, ONE_TASK, population
+from fedmux.methods import Method
 from fedmux.population import Population
 
 CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a plan or a step is
@@ -36,8 +36,6 @@ def variants(method: type[Method]) -> list[dict[str, object]]:
     return accepted
 
 
-ONE_TASK = ("fedavg", "optimal-client-sampling")
-METHODS = registry()
 VARIANTS = [
     pytest.param(method, options, id=f"{name}-{'-'.join(map(str, options.values())) or 'default'}")
     for name, method in METHODS.items()

@@ -8,9 +8,8 @@ import torch
 from conftest import round_state
 from fedmux.aggregation import Aggregator, LocalRule
 from fedmux.allocation import Allocator, Assignment, Signals
-from fedmux.model import Model
 from fedmux.population import Population
-from stepping import NOBODY, deliver
+from stepping import NOBODY, deliver, zero_models
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,7 @@ class Quadratics:
     ) -> np.ndarray:
         """||w_s - optimum||^2 after each round (rounds x S)."""
         tasks, size = self.centre.shape[1:]
-        models = [
-            Model(torch.zeros(size, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-            for _ in range(tasks)
-        ]
+        models = zero_models(tasks, size)
         history = []
         for number in range(rounds):
             weights = np.stack([model.parameters.numpy() for model in models])

@@ -27,12 +27,17 @@ NOBODY = Assignment(*(np.zeros(0, np.int64) for _ in range(3)), *(np.zeros(0) fo
 
 
 def deliver(
-    aggregator: Aggregator, assignment: Assignment, models: list[Model], updates: np.ndarray, steps: int = 5
+    aggregator: Aggregator,
+    assignment: Assignment,
+    models: list[Model],
+    updates: np.ndarray,
+    steps: int = 5,
+    chunks: int = 2,
 ) -> list[Model]:
-    """The second half of a round: the jobs' updates (from N x S x P) arrive in two chunks a task."""
+    """The second half of a round: the jobs' updates (from N x S x P) arrive in so many chunks per task."""
     for task in range(len(models)):
         rows = np.flatnonzero(assignment.task == task)
-        for chunk in np.array_split(rows, 2):
+        for chunk in np.array_split(rows, chunks):
             if len(chunk):
                 sent = torch.from_numpy(updates[assignment.client[chunk], task])
                 none = torch.zeros(len(chunk), 0, dtype=torch.float64)
@@ -90,8 +95,9 @@ def next_models(
     assignment: Assignment,
     models: list[Model],
     updates: np.ndarray,
+    chunks: int = 2,
 ) -> list[Model]:
     """One round's aggregation of given updates."""
     aggregator.prepare(state, models)
     aggregator.begin(state, assignment, models)
-    return deliver(aggregator, assignment, models, updates)
+    return deliver(aggregator, assignment, models, updates, chunks=chunks)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from conftest import table
-from every_method import METHODS, ONE_TASK
+from conftest import METHODS, ONE_TASK, table
 from fedmux.cli import main
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated

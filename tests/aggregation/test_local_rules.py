@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import fedmux
-from conftest import round_state, table, task_of
+from conftest import experiment_of, round_state, table, task_of
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.aggregation.proximal import Proximal
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.aggregation.stale import Stale
 from fedmux.aggregation.store import ClientStore
-from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.fleet import simulated
 from fedmux.fleet.batches import batches
 from fedmux.fleet.local import TightLoop, reference_update
@@ -211,7 +209,7 @@ def test_scaffold_does_as_well_as_fedvarp_with_momentum_weight_decay_and_clippin
         small = table(method=method, rounds=40, evaluation={"every": 40, "clients": False})
         for task in small["task"]:
             task.update({"local_epochs": 5, "learning_rate": 0.03, **local})
-        run = fedmux.run(validated(Experiment, small, "test"), tmp_path / method)
+        run = fedmux.run(experiment_of(**small), tmp_path / method)
         assert "diverged" not in run.summary
         losses.append(np.mean([task["last_loss"] for task in run.summary["tasks"].values()]))
     assert losses[1] < 1.1 * losses[0]

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 import fedmux
-from conftest import table
+from conftest import experiment_of
 from fedmux.aggregation.qffl import QFair
-from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
 
 
@@ -45,9 +44,7 @@ class Own(fedmux.Method):
 
 
 def trained(tmp_path, workers: int) -> dict[str, Tensor]:
-    experiment = validated(
-        fedmux.Experiment, table(method="test_sums:Own", execution={"workers": workers}), "test"
-    )
+    experiment = experiment_of(method="test_sums:Own", execution={"workers": workers})
     run = fedmux.run(experiment, tmp_path / f"run-{workers}", notice=lambda line: None)
     return {f"{task}.{name}": value for task in ("a", "b") for name, value in run.model(task).items()}
 

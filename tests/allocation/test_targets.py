@@ -5,11 +5,9 @@ import pytest
 from scipy.optimize import linprog
 
 import fedmux
-from conftest import population, round_state, table
+from conftest import experiment_of, population, round_state, table
 from fedmux.allocation import Signals, fair_probabilities, fair_shares, feasible_targets, targets
 from fedmux.allocation.fair_variance import FairVarianceAllocator
-from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.population import Population
 from fedmux.training.assembly import assemble
 
@@ -230,7 +228,7 @@ def test_a_run_records_what_fairness_asked_for_and_what_could_be_served(tmp_path
     bids = tmp_path / "bids.csv"
     bids.write_text("a,b\n" + "0.1,0.1\n" * 3 + "0.1,\n" * 9)  # and three clients only will train it
     described["recruitment"] = {"mechanism": "greedy-within-budget", "budget": 10, "bids": str(bids)}
-    experiment = validated(Experiment, described, "test")
+    experiment = experiment_of(**described)
     assert assemble(experiment).population.available.sum(0).tolist() == [12, 3]
     run = fedmux.run(experiment, tmp_path / "run")
     for metrics in run.metrics[1:]:

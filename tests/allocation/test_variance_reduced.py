@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 import fedmux
-from conftest import population, round_state, table
+from conftest import experiment_of, population, round_state, table
 from fedmux.aggregation import Unbiased
 from fedmux.allocation import Probabilities, Signals, optimal_probabilities
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
-from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
 from fedmux.population import Population
 from fedmux.training.assembly import assemble
@@ -192,7 +190,7 @@ def test_a_run_follows_the_units_of_its_tasks(method, tmp_path):
     described = table(rounds=2, method=method)
     described["population"] |= {"jobs": 30, "processors": 2}
     described["task"][1]["units"] = 4.0
-    run = fedmux.run(validated(Experiment, described, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**described), tmp_path / "run")
     jobs = [sum(entry["tasks"][name]["jobs"] for entry in run.metrics[1:]) for name in "ab"]
     heavy = run.allocation["probability"][run.allocation["task"] == 1]
     assert (heavy.max() <= 0.25 + 1e-9) == (method != "random")  # random does not weigh units
@@ -279,7 +277,7 @@ def test_those_who_train_report_too_and_fewer_reports_cost_less(method, tmp_path
     monkeypatch.setattr(VarianceReduced, "learn", lambda self, state, seen: learned.append((state, seen)))
 
     def run(name: str, **options):
-        experiment = validated(Experiment, table(rounds=4, method={"name": method, **options}), "test")
+        experiment = experiment_of(rounds=4, method={"name": method, **options})
         return fedmux.run(experiment, tmp_path / name), assemble(experiment).population
 
     whole, people = run("whole")

@@ -5,14 +5,21 @@ import pytest
 import torch
 
 import fedmux
-from conftest import files, interrupted_after, population, round_state, table
-from every_method import METHODS, ONE_TASK, UNBIASED
+from conftest import (
+    METHODS,
+    ONE_TASK,
+    experiment_of,
+    population,
+    resumes_to_the_same_bits,
+    round_state,
+    table,
+)
+from every_method import UNBIASED
 from fedmux.allocation.plan import Assignment
 from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns, Stragglers
-from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.model import Model
+from refusals import refused
 from stepping import next_models
 
 SCENARIO = {
@@ -37,12 +44,12 @@ def scenario(method: str, **changes) -> Experiment:
     if method in ONE_TASK:
         small["task"] = small["task"][:1]
         small["event"] = [{k: v for k, v in event.items() if "tasks" not in k} for event in small["event"]]
-    return validated(Experiment, small | changes, "test")
+    return experiment_of(**(small | changes))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method, tmp_path):
-    whole = fedmux.run(scenario(method), tmp_path / "whole")
+    whole = resumes_to_the_same_bits(scenario(method), tmp_path, 5)
     jobs = whole.allocation
     if method not in ONE_TASK:
         assert not (jobs["task"][jobs["round"] < 3] == 2).any()  # task c has not joined
@@ -51,10 +58,6 @@ def test_every_method_follows_joins_and_leaves_and_resumes_in_the_middle(method,
     assert (jobs["client"][jobs["round"] == 1] < 7).all()
     events = {entry["round"]: entry["events"] for entry in whole.metrics if "events" in entry}
     assert events[2]["joined"] == [7, 8] and events[3]["left"] == [0, 1] and 0 in events[5]["joined"]
-    with interrupted_after(5):
-        fedmux.run(scenario(method), tmp_path / "parts")
-    fedmux.resume(tmp_path / "parts")
-    assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
@@ -175,18 +178,18 @@ def test_absence_follows_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "place", "remedy"),
     [
-        ("client,first\n0,1\n", "needs the columns client, first, last"),
-        ("client,first,last\n0,one,3\n", "line 2: should hold three whole numbers"),
-        ("client,first,last\n9,1,3\n", r"line 2: client must be 0\.\.2"),
-        ("client,first,last\n1,4,3\n", "first at most last"),
+        ("client,first\n0,1\n", "columns", "client, first, last"),
+        ("client,first,last\n0,one,3\n", "line 2", "three whole numbers"),
+        ("client,first,last\n9,1,3\n", "line 2", "client must be 0..2"),
+        ("client,first,last\n1,4,3\n", "line 2", "first at most last"),
     ],
 )
-def test_a_trace_that_makes_no_sense_is_refused(tmp_path, text, says):
+def test_a_trace_that_makes_no_sense_is_refused(tmp_path, text, place, remedy):
     path = tmp_path / "trace.csv"
     path.write_text(text)
-    with pytest.raises(FedmuxError, match=says):
+    with refused((str(path), place), remedy):
         presence(clients=3, absence=Absence(kind="file", file=str(path)))
 
 
@@ -222,10 +225,7 @@ def test_over_selection_draws_more_and_takes_as_many_as_were_wanted(tmp_path, me
     plain = table(method=method, rounds=6)
     plain["population"] |= {"clients": 40, "jobs": 10, "processors": 1}
     more = {**plain, "stragglers": {"over_selection": 2.0}}
-    runs = [
-        fedmux.run(validated(Experiment, t, "test"), tmp_path / name)
-        for name, t in (("plain", plain), ("more", more))
-    ]
+    runs = [fedmux.run(experiment_of(**t), tmp_path / name) for name, t in (("plain", plain), ("more", more))]
     for entry in runs[1].metrics[1:]:
         uploads = sum(task["uploads"] for task in entry["tasks"].values())
         if method == "full":  # wants everybody: there are no more to draw
@@ -242,7 +242,7 @@ def test_over_selection_never_waits_for_fewer_than_were_wanted(tmp_path, method,
     """So many times the clients there are cannot be drawn: then most of them are waited for."""
     small = table(method=method, rounds=3, stragglers={"over_selection": 1.5})
     small["population"] = {"clients": 20, "processors": 1, "availability": 1.0, **budget}
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     for entry in run.metrics[1:]:
         uploads = sum(task["uploads"] for task in entry["tasks"].values())
         assert uploads >= (40 if method == "full" else wanted)
@@ -253,10 +253,7 @@ def test_what_jobs_cost_has_no_say_in_whom_a_method_waits_for_that_does_not_weig
     small["population"] = {"clients": 40, "jobs": 12, "processors": 1}
     costly = {**small, "task": [{**task, "cost": 5.0} for task in small["task"]]}
     taken = [
-        [
-            entry["dropped"]
-            for entry in fedmux.run(validated(Experiment, t, "test"), tmp_path / name).metrics[1:]
-        ]
+        [entry["dropped"] for entry in fedmux.run(experiment_of(**t), tmp_path / name).metrics[1:]]
         for name, t in (("plain", small), ("costly", costly))
     ]
     assert taken[0] == taken[1]
@@ -266,10 +263,7 @@ def test_groups_wait_for_as_many_as_they_train_without_over_selection(tmp_path):
     small = table(method="mmfl-group", rounds=8)
     small["population"] = {"clients": 24, "jobs": 3, "processors": 1}
     more = {**small, "stragglers": {"over_selection": 3.0}}
-    runs = [
-        fedmux.run(validated(Experiment, t, "test"), tmp_path / name)
-        for name, t in (("a", small), ("b", more))
-    ]
+    runs = [fedmux.run(experiment_of(**t), tmp_path / name) for name, t in (("a", small), ("b", more))]
     uploads = [[sum(t["uploads"] for t in e["tasks"].values()) for e in run.metrics[1:]] for run in runs]
     assert min(uploads[1]) >= min(uploads[0])
 
@@ -282,7 +276,7 @@ def test_dropouts_leave_the_expected_step_of_an_unbiased_method_as_it_is_unless_
     small = table(method="random", rounds=400, dropout={"rate": 0.5, **told})
     small["evaluation"] = {"every": 400, "clients": False}
     small["task"] = [{**task, "learning_rate": 1e-4} for task in small["task"]]
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     sizes = np.array([[task["step_size"] for task in e["tasks"].values()] for e in run.metrics[1:]])
     error = sizes.std(0) / np.sqrt(len(sizes))
     assert (np.abs(sizes.mean(0) - (1.0 if correction == "known" else 0.5)) < 4.5 * error).all()
@@ -291,7 +285,7 @@ def test_dropouts_leave_the_expected_step_of_an_unbiased_method_as_it_is_unless_
 def test_the_work_of_clients_that_drop_out_is_counted_as_wasted(tmp_path):
     for method, kept in (("random", False), ("mmfl-gvr", True)):
         small = table(method=method, rounds=6, dropout={"rate": 0.5})
-        run = fedmux.run(validated(Experiment, small, "test"), tmp_path / method)
+        run = fedmux.run(experiment_of(**small), tmp_path / method)
         jobs, totals = run.allocation, run.summary["totals"]
         dropped = jobs[jobs["weight"] == 0]
         # One local step each: no client has more points than a batch. For a norm all of them train anyway.
@@ -302,7 +296,7 @@ def test_the_work_of_clients_that_drop_out_is_counted_as_wasted(tmp_path):
 
 def test_the_loss_of_jobs_is_reported(tmp_path):
     small = table(method="random", rounds=6, dropout={"rate": 0.5, "correction": "none"})
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     jobs = run.allocation
     dropped = int((jobs["weight"] == 0).sum())
     assert 0 < dropped < len(jobs)
@@ -314,7 +308,7 @@ def test_a_task_whose_last_client_leaves_pauses_and_goes_on(tmp_path, capsys):
     small = table(method="mmfl-lvr", rounds=6)
     small["population"] |= {"clients": 3, "processors": 1, "availability": 1.0}
     small["event"] = [{"round": 3, "leave": [0, 1, 2]}, {"round": 5, "join": 3}]
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     told = capsys.readouterr().out
     assert 'round 3: task "a" pauses' in told and 'round 5: task "a" continues' in told
     assert told.count("pauses") == 2
@@ -327,7 +321,7 @@ def test_a_fleet_that_is_empty_for_a_while_harms_no_method(method, tmp_path):
     small = table(method=method, rounds=4, event=[{"round": 2, "leave": 1.0}, {"round": 4, "join": 1.0}])
     if method in ONE_TASK:
         small["task"] = small["task"][:1]
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     assert not np.isin(run.allocation["round"], [2, 3]).any()
     assert np.isfinite(run.summary["accuracy"]["mean"])
 
@@ -336,28 +330,28 @@ def test_a_task_that_joins_with_no_client_waits(tmp_path):
     small = table(
         rounds=4, event=[{"round": 2, "leave": 1.0, "join_tasks": ["b"]}, {"round": 4, "join": 1.0}]
     )
-    run = fedmux.run(validated(Experiment, small, "test"), tmp_path / "run")
+    run = fedmux.run(experiment_of(**small), tmp_path / "run")
     assert set(run.allocation["round"][run.allocation["task"] == 1]) <= {4}
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "place", "remedy"),
     [
-        ({"event": [{"round": 2, "join_tasks": ["zzz"]}]}, 'there is no task "zzz"'),
-        ({"event": [{"round": 0}]}, "greater than or equal to 1"),
-        ({"event": [{"round": 2, "join": -1}]}, "a number of clients"),
-        ({"event": [{"round": 2, "leave": 1.5}]}, "above 0 and at most 1"),
-        ({"event": [{"round": 2, "leave": [99]}]}, r"clients are 0\.\.11"),
-        ({"absence": {"kind": "random", "present": [0.9, 0.1]}}, "lower end first"),
-        ({"absence": {"kind": "file"}}, "file goes with kind"),
-        ({"dropout": {"rate": 1.0}}, "below 1"),
-        ({"arrivals": {"mean_wait": 0}}, "greater than 0"),
-        ({"population": {"clients": 3, "start": 4}}, "start must be at most clients = 3"),
+        ({"event": [{"round": 2, "join_tasks": ["zzz"]}]}, ("event", '"zzz"'), "task"),
+        ({"event": [{"round": 0}]}, ("event", "round"), "greater than or equal to 1"),
+        ({"event": [{"round": 2, "join": -1}]}, ("event", "join"), "a number of clients"),
+        ({"event": [{"round": 2, "leave": 1.5}]}, ("event", "leave"), "above 0 and at most 1"),
+        ({"event": [{"round": 2, "leave": [99]}]}, ("event", "round 2"), "0..11"),
+        ({"absence": {"kind": "random", "present": [0.9, 0.1]}}, ("absence", "present"), "lower end first"),
+        ({"absence": {"kind": "file"}}, ("absence", "file"), 'kind = "file"'),
+        ({"dropout": {"rate": 1.0}}, ("dropout", "rate"), "below 1"),
+        ({"arrivals": {"mean_wait": 0}}, "[arrivals] mean_wait", "greater than 0"),
+        ({"population": {"clients": 3, "start": 4}}, ("population", "start"), "at most clients = 3"),
     ],
 )
-def test_dynamics_that_make_no_sense_are_refused(changes, says):
-    with pytest.raises(FedmuxError, match=says):
-        validated(Experiment, table(**changes), "test")
+def test_dynamics_that_make_no_sense_are_refused(changes, place, remedy):
+    with refused(place, remedy):
+        experiment_of(**changes)
 
 
 def test_jobs_of_those_who_return_keep_their_expectation():

@@ -14,7 +14,6 @@ from conftest import task_of
 from fedmux.aggregation import LocalRule, Updates
 from fedmux.allocation import Assignment
 from fedmux.distributed.team import Team
-from fedmux.errors import FedmuxError
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.local import TightLoop, reference_update
 from fedmux.fleet.scoring import client_means
@@ -24,6 +23,7 @@ from fedmux.model import Layout, Model
 from fedmux.tasks import build
 from fedmux.tasks.losses import squared_error
 from fedmux.tasks.task import LocalSgd, Task
+from refusals import refused
 
 SIZES = [7, 1, 0, 20, 32]  # ragged last batches, one point, none
 
@@ -416,7 +416,7 @@ def test_a_module_that_fails_on_a_client_is_named() -> None:
     fleet = SimulatedFleet([own_task()], seed=0)  # batch statistics of a single point do not exist
     one = np.ones(1)
     job = Assignment(np.array([1]), np.array([0]), one.astype(int), one, one)
-    with pytest.raises(FedmuxError, match=r'task "test": local training of client 1 failed: ValueError: Exp'):
+    with refused(('task "test"', "client 1"), "ValueError: Exp"):
         list(fleet.train([fleet.tasks[0].layout.read()], job, 0))
 
 
@@ -480,9 +480,7 @@ def test_too_little_memory_makes_smaller_chunks_and_at_last_one_line(monkeypatch
     for update, client in zip(trained(fleet, model, everybody(0, 1, 3, 4), 0), (0, 1, 3, 4)):
         assert distance(update, reference_update(task, 0, 0, model, client, 0)[0]) < 1e-3
     most = 0
-    with pytest.raises(
-        FedmuxError, match=r'task "test": the GPU has too little free memory to train a client'
-    ):
+    with refused('task "test"', ("GPU", "too little free memory", "client")):
         trained(fleet, model, everybody(0, 1), 0)
 
 
@@ -524,5 +522,5 @@ def test_a_task_that_cannot_be_captured_leaves_the_others_their_graphs() -> None
 def test_what_fails_in_a_stack_is_told_in_one_line(monkeypatch) -> None:
     fleet = SimulatedFleet([image_task("mlp")], seed=0, engine=engine_of("stacked"))
     monkeypatch.setattr(fleet.trainers[0], "gradients", lambda *given: 1 / 0)
-    with pytest.raises(FedmuxError, match=r'task "test": local training of clients \[4, 3\] failed: ZeroDiv'):
+    with refused(('task "test"', "clients [4, 3]"), "ZeroDivisionError"):
         trained(fleet, fleet.tasks[0].layout.read(), everybody(3, 4), 0)

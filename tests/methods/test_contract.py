@@ -1,21 +1,20 @@
 """Every registered method passes the same tests: what a plan is, what a step is, what survives a restart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-import torch
 
-from conftest import files, interrupted_after, round_state, table
-from every_method import METHODS, ONE_TASK, UNBIASED, VARIANTS, people_for
+from conftest import METHODS, ONE_TASK, experiment_of, files, resumes_to_the_same_bits, round_state, table
+from every_method import UNBIASED, VARIANTS, people_for
 from fedmux.aggregation import Aggregator
 from fedmux.aggregation.aggregator import Workspace
 from fedmux.allocation import Fixed, Probabilities
 from fedmux.allocation.plan import check
 from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.methods import Method
-from fedmux.model import Model
-from fedmux.training.running import resume, run
-from stepping import next_models
+from fedmux.training.running import run
+from stepping import next_models, zero_models
 
 PARAMETERS = 5
 
@@ -71,10 +70,7 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
     people = people_for(method)
     rng = np.random.default_rng(7)
     updates = rng.normal(1.0, 1.0, (people.clients, people.tasks, PARAMETERS))
-    models = [
-        Model(torch.zeros(PARAMETERS, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-        for _ in range(people.tasks)
-    ]
+    models = zero_models(people.tasks, PARAMETERS)
     wanted = np.einsum("is,isp->sp", people.shares, updates)
     draws = 2500
     steps = np.empty((draws, people.tasks, PARAMETERS))
@@ -87,9 +83,9 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
     history = {name: value.clone() for name, value in aggregator.state().items()}
     for draw in range(draws):
         aggregator.restore(history)
-        state = round_state(people, round=3, seed=draw)
+        state = replace(state, round=3, seed=draw)
         assignment = allocator.plan(state).draw(state.rng())
-        after = next_models(aggregator, state, assignment, models, updates)
+        after = next_models(aggregator, state, assignment, models, updates, chunks=1)
         steps[draw] = [-model.parameters.numpy() for model in after]
         sizes[draw] = aggregator.step_sizes()
     error = steps.std(0) / np.sqrt(draws) + 1e-9
@@ -101,10 +97,7 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
 def test_no_update_is_lost_and_an_idle_task_stays(method: type[Method], options: dict, scratch: None) -> None:
     people = people_for(method)
     updates = np.ones((people.clients, people.tasks, PARAMETERS))
-    models = [
-        Model(torch.zeros(PARAMETERS, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-        for _ in range(people.tasks)
-    ]
+    models = zero_models(people.tasks, PARAMETERS)
     chosen = method(**options)
     for seed in range(5):
         allocator, aggregator = chosen.allocator(), chosen.aggregator()
@@ -121,15 +114,11 @@ def experiment(method: type[Method]) -> Experiment:
     small = table(method=method.name)
     if method.name in ONE_TASK:
         small["task"] = small["task"][:1]
-    return validated(Experiment, small, "test")
+    return experiment_of(**small)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_run_is_deterministic_and_survives_a_restart(method, tmp_path) -> None:
-    run(experiment(method), tmp_path / "whole")
-    run(experiment(method), tmp_path / "again")
-    assert files(tmp_path / "whole") == files(tmp_path / "again")
-    with interrupted_after(3):
-        run(experiment(method), tmp_path / "parts")
-    resume(tmp_path / "parts")
-    assert files(tmp_path / "whole") == files(tmp_path / "parts")
+    whole = resumes_to_the_same_bits(experiment(method), tmp_path, 3)
+    again = run(experiment(method), tmp_path / "again")
+    assert files(whole.path) == files(again.path)

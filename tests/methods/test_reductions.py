@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import fedmux
-from conftest import files, table
+from conftest import experiment_of, files, table
 from fedmux.experiment import Experiment
-from fedmux.experiment.mistakes import validated
 from fedmux.fleet import simulated
 from fedmux.methods import find
 from fedmux.population import Population
@@ -15,7 +14,7 @@ from quadratics import Quadratics
 
 
 def run(folder, **changes) -> fedmux.Run:
-    return fedmux.run(validated(Experiment, table(**changes), "test"), folder)
+    return fedmux.run(experiment_of(**changes), folder)
 
 
 def parameters(run: fedmux.Run, task: str = "a") -> np.ndarray:
@@ -86,7 +85,7 @@ def test_costs_are_what_a_count_by_hand_gives(method, tmp_path):
     for task in changes["task"]:
         task["local_epochs"] = 2
         task["partition"]["sizes"] = [5, 70]  # one to three batches
-    experiment = validated(Experiment, changes, "test")
+    experiment = experiment_of(**changes)
     finished = fedmux.run(experiment, tmp_path / "run")
     by_hand = Counts(experiment, finished.allocation)
     everybody = by_hand.people.available

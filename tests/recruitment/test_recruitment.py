@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedmux
-from conftest import files, interrupted_after, table
+from conftest import ONE_TASK, experiment_of, resumes_to_the_same_bits, table
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
@@ -68,7 +68,7 @@ def test_a_file_of_bids_may_leave_out_names_and_a_user_may_bid_for_nothing(tmp_p
 
 
 def test_who_was_not_recruited_for_a_task_cannot_train_it():
-    plain = assemble(validated(Experiment, table(), "test"))
+    plain = assemble(experiment_of())
     recruited = assemble(experiment(budget=3.0))
     has, share = plain.population.eligible, recruited.award.share
     assert not has.all() and 0 < share.sum() < has.sum()
@@ -114,7 +114,6 @@ def test_a_posted_price_has_no_budget_to_record(tmp_path):
     )
 
 
-ONE_TASK = ("fedavg", "optimal-client-sampling")
 NOBODY = "a,b\n" + "0.1,12\n" * 11 + "0.1,10\n"  # b gets 0.49 of its cheapest user, and in some rounds nobody
 
 
@@ -123,7 +122,7 @@ def recruited_for(method: str, bids, rounds: int) -> Experiment:
     small["population"] = everybody(jobs=4)
     if method in ONE_TASK:
         small["task"], small["recruitment"]["bids"] = small["task"][:1], UNIFORM
-    return validated(Experiment, small, "test")
+    return experiment_of(**small)
 
 
 @pytest.mark.parametrize("method", registry())
@@ -146,8 +145,4 @@ def test_every_method_trains_those_recruited_and_nobody_else(method, tmp_path):
 @pytest.mark.parametrize("method", ["random", "mmfl-lvr*", "mmfl-fairvr"])
 def test_a_run_with_fractional_users_resumes_to_the_same_bits(method, tmp_path):
     chosen = recruited_for(method, bids_file(tmp_path, NOBODY), 5)
-    fedmux.run(chosen, tmp_path / "whole")
-    with interrupted_after(3):
-        fedmux.run(chosen, tmp_path / "parts")
-    fedmux.resume(tmp_path / "parts")
-    assert files(tmp_path / "whole") == files(tmp_path / "parts")
+    resumes_to_the_same_bits(chosen, tmp_path, 3)
