@@ -187,7 +187,7 @@ IN_THE_FILE = {
         (CLOTHES, "partition.sizes", "[20, 10]"),
         "[10, 20]",
     ),
-    "two tasks of one name": (('name = "digits"', 'name = "clothes"'), ("tasks", '"clothes"'), "differ"),
+    "two tasks of one name": (('name = "digits"', 'name = "clothes"'), ("tasks", '"clothes"'), "its own name"),
     "a name that is no file name": (
         ('name = "digits"', 'name = "../digits"'),
         ('task 2 "../digits"', "name", "'../digits'"),
@@ -289,7 +289,7 @@ IN_A_TASK = {
     "a module with a syntax error": (
         "task.clothes.data=broken:data",
         ('data "broken:data"', "broken.py", "line 1"),
-        ("SyntaxError", "correct the module"),
+        ("SyntaxError", "fix the module"),
     ),
     "unknown model": ("task.clothes.model=resnet", 'model "resnet"', ('"resnet18"', "cnn", "module:Class")),
     "model that cannot be imported": (

@@ -68,7 +68,7 @@ def test_squared_error_pairs_a_column_of_outputs_with_a_vector_of_targets() -> N
 
 
 def test_squared_error_refuses_targets_of_another_size() -> None:
-    with refused(("squared-error", "(6, 4)", "(6,)"), "as many outputs as a target has numbers"):
+    with refused(("squared-error", "(6, 4)", "(6,)"), "as many outputs as a target has values"):
         build_loss("squared-error", {})(LOGITS, torch.ones(6))
 
 
