@@ -1,4 +1,4 @@
-"""A run folder, or a comparison's, as pandas frames. Each is made when it is first asked for."""
+"""A run folder, or a comparison's, as pandas frames, each built on first use."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Frames:
-    """What runs left behind, finished or not: `metrics`, `rounds`, `allocation`, `clients` as frames.
+    """The results of runs, finished or not: `metrics`, `rounds`, `allocation`, `clients` as frames.
 
     Over a comparison every frame begins with the columns `method`, `seed` and `run`; `summary` and `table`
     are dictionaries by run.
@@ -48,7 +48,7 @@ class Frames:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the run ended with, empty before; of a comparison those that are finished, by run."""
+        """Final figures, empty before the end; of a comparison, by finished run."""
         found = {name: run.summary for name, run in self._runs.items() if run.finished}
         return found if self._labels is not None else next(iter(found.values()), {})
 
@@ -75,7 +75,7 @@ class Frames:
 
 
 def load(folder: str | Path) -> Frames:
-    """The frames of a run folder or of a comparison's; runs that have not begun are left out."""
+    """The frames of a run folder or of a comparison's; skips runs that have not started."""
     path = Path(folder)
     if not is_comparison(path):
         return Frames({path.name: Run(path)})
@@ -146,7 +146,7 @@ def _clients(run: Run) -> "pd.DataFrame":
 
 
 def _columns(rows: list[dict[str, Any]], first: list[str]) -> list[str]:
-    """The first ones always, then all others in the order in which they come up."""
+    """The first ones always, then all others in order of appearance."""
     return list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
 
 

@@ -1,6 +1,6 @@
-"""What a run left behind, read for charts and pages: whatever can be read is there, nothing here raises.
+"""A run as charts and pages read it: everything readable is there, and nothing raises.
 
-A folder may be half-written, damaged or no run at all; its history then says so in `state` and `problem`.
+A folder may be incomplete, damaged or not a run at all; `state` and `problem` say so.
 """
 
 import os
@@ -21,7 +21,7 @@ from fedmux.runs.rounds import Round, figure
 
 FINISHED, UNDER_WAY, BROKEN = "finished", "running or stopped", "broken"
 SIGNS = (METRICS, ENVIRONMENT, SUMMARY, JOBS)  # one of them makes it a run
-MOST_CLIENTS = 10**7  # a damaged file that speaks of more is not believed
+MOST_CLIENTS = 10**7  # a file that claims more is damaged
 DEPTH = 3  # folders below one that holds runs: runs/COMPARISON/runs/CELL
 
 Found = TypeVar("Found")
@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 @dataclass(eq=False)
 class History:
-    """A run for the eye: its configuration, the figures of each round, who trained what."""
+    """A snapshot of a run: its configuration, the figures of each round, who trained what."""
 
     path: Path
     name: str = ""
@@ -73,12 +73,12 @@ class History:
 
     @cached_property
     def population(self) -> dict[str, np.ndarray]:
-        """The arrays of population.npz; empty if there is none or it cannot be read."""
+        """The arrays of population.npz; empty if it is missing or damaged."""
         return _tried(read_population, self.path)[0] or {}
 
     @cached_property
     def allocation(self) -> np.ndarray:
-        """Jobs, of dtype ALLOCATION; records that cannot be of this run are left out."""
+        """Jobs, of dtype ALLOCATION, without records that cannot belong to this run."""
         jobs = _tried(read_jobs, self.path)[0]
         if jobs is None:
             return np.empty(0, ALLOCATION)
@@ -87,7 +87,7 @@ class History:
 
     @property
     def clients(self) -> int:
-        """N, those included that join later; 0 if nothing says so."""
+        """N, including clients that join later; 0 if unknown."""
         sizes = self.population.get("sizes")
         if sizes is not None and sizes.ndim == 2:
             return len(sizes)
@@ -122,7 +122,7 @@ class History:
 
     @property
     def last_round(self) -> int:
-        """Of those that are recorded."""
+        """The last recorded one."""
         return self.metrics[-1].round if self.metrics else 0
 
 
@@ -135,7 +135,7 @@ def number(value: Any, *keys: str) -> float | None:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a run has been at work in a folder; an experiment file alone is none."""
+    """Whether a run has worked in a folder; an experiment file alone does not count."""
     return any(os.path.isfile(path / name) for name in SIGNS)  # noqa: PTH113, pathlib's may raise
 
 

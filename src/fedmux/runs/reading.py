@@ -1,6 +1,6 @@
-"""Reads a run folder: a function for each of its files, and `Run`, which raises where something is wrong.
+"""Reads a run folder: one function per file, and `Run` on top of them, which raises on any damage.
 
-`history` reads the same for charts and pages, as far as it can be read. A message names the file first.
+`history` uses the same functions for charts and pages and keeps whatever is readable.
 """
 
 import json
@@ -29,7 +29,7 @@ from fedmux.toml import read_toml
 if TYPE_CHECKING:
     from torch import Tensor
 
-BLOCK = 1 << 16  # bytes that are read at once from the end of a log
+BLOCK = 1 << 16  # bytes read at a time from the end of a log
 
 
 def read_table(folder: Path) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def read_environment(folder: Path) -> dict[str, Any] | None:
-    """Versions and hardware; None if nobody wrote them down."""
+    """Versions and hardware; None if they were not recorded."""
     return _read_json(folder / ENVIRONMENT)
 
 
@@ -63,7 +63,7 @@ def read_population(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_jobs(folder: Path, last: int | None = None) -> np.ndarray:
-    """Who trained what, of dtype ALLOCATION: all jobs or the `last` ones, without a half-written one."""
+    """Who trained what, of dtype ALLOCATION: all jobs, or the `last` ones; skips a half-written record."""
     try:
         recorded = (folder / JOBS).stat().st_size // ALLOCATION.itemsize
         first = 0 if last is None else max(0, recorded - last)
@@ -75,7 +75,7 @@ def read_jobs(folder: Path, last: int | None = None) -> np.ndarray:
 
 
 def read_rounds(folder: Path) -> tuple[list[Round], str | None]:
-    """The rounds up to the first line that is none, and what is wrong with that."""
+    """The rounds before the first damaged line, and what is wrong with that line."""
     try:
         log = _content(folder / METRICS) or b""
     except FedmuxError as error:
@@ -87,9 +87,9 @@ def read_rounds(folder: Path) -> tuple[list[Round], str | None]:
 
 
 def parse_rounds(log: bytes, after: int = -1) -> tuple[list[Round], int]:
-    """The rounds up to the first line that is no later round, and how many whole lines there are.
+    """The rounds before the first damaged or out-of-order line, and the number of complete lines.
 
-    The last line may be half-written: the run is at work on it.
+    The last line may be incomplete while the run is writing it.
     """
     rounds: list[Round] = []
     lines = log.split(b"\n")[:-1]
@@ -103,7 +103,7 @@ def parse_rounds(log: bytes, after: int = -1) -> tuple[list[Round], int]:
 
 
 def newest_rounds(folder: Path) -> Iterator[Round]:
-    """Backwards from the last; of the log no more is read than is asked for."""
+    """Backwards from the last one; reads only as much of the log as the caller consumes."""
     try:
         file = (folder / METRICS).open("rb")
     except OSError:
@@ -120,7 +120,7 @@ def newest_rounds(folder: Path) -> Iterator[Round]:
 
 
 def read_text(path: Path) -> str:
-    """A file to be shown as it is; empty if it cannot be read."""
+    """A file for display; empty if it cannot be read."""
     try:
         return path.read_text("utf-8", errors="replace").strip()
     except OSError:
@@ -168,7 +168,7 @@ class Run:
 
     @staticmethod
     def is_at(path: Path) -> bool:
-        """Whether a run has begun there; an experiment file alone is none."""
+        """Whether a run has started there; an experiment file alone does not count."""
         return all((path / name).is_file() for name in (EXPERIMENT, ENVIRONMENT))
 
     @property
@@ -190,7 +190,7 @@ class Run:
 
     @property
     def metrics(self) -> list[Round]:
-        """The rounds, the first before any training; a half-written last line is left out."""
+        """The rounds, starting before any training; skips an incomplete last line."""
         rounds, problem = read_rounds(self.path)
         if problem:
             raise FedmuxError(f"{problem}; restore the file, or train the run again")

@@ -1,7 +1,6 @@
-"""The record of a round: what `metrics.jsonl` holds a line of, and what observers of a run are given.
+"""The record of a round: one line of `metrics.jsonl`, and what observers of a run receive.
 
-A round knows its figures by name and type. Whatever a damaged or foreign line has instead of a finite number
-is read as "not there".
+Figures have names and types. Anything but a finite number in a damaged or foreign line reads as missing.
 """
 
 import json
@@ -120,11 +119,11 @@ class Round(Mapping[str, Any]):
     seconds: float = 0.0  # since the run began
 
     def of(self, task: str) -> TaskRound:
-        """A task's figures; none of a task that is not there."""
+        """A task's figures, all None if the round has no such task."""
         return self.tasks.get(task) or TaskRound()
 
     def line(self) -> dict[str, Any]:
-        """As JSON values; without what is not there."""
+        """As JSON values, without what is missing."""
         return {name: self[name] for name in self}
 
     @classmethod
@@ -202,7 +201,7 @@ def _lists(value: Any) -> dict[str, list[Any]]:
 
 
 def _records(kind: type[Any]) -> Callable[[Any], list[Any]]:
-    """Reads a list of them; what an older version did not write is 0, nothing or false."""
+    """Reads a list of records; fields that older versions did not write become 0, empty or false."""
 
     def read(value: Any) -> list[Any]:
         items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
@@ -219,7 +218,7 @@ FIELDS: dict[Any, Callable[[Any], Any]] = {  # of a record, by type
     bool: lambda value: value is True,
 }
 
-# What a line may have besides its number and its tasks.
+# How to read what a line may have besides its number and its tasks.
 ROUND_READERS: dict[str, Callable[[Any], Any]] = {
     "allocation": _table,
     "clients": figure,

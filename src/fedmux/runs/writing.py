@@ -45,7 +45,7 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-# What there is before a run has begun: a folder with nothing else may be begun in again.
+# What exists before a run starts; a folder with nothing else can be used again.
 BEFOREHAND = (LOCK, CHECKPOINTS, ENVIRONMENT, CLIENTS)
 
 
@@ -77,7 +77,7 @@ class RunFolder:
         return folder
 
     def lock(self) -> None:
-        """Held until `close` or until the process ends, however it ends; sweeps up what a killed one left."""
+        """Held until `close` or the end of the process; removes what a killed process left behind."""
         self._lock = (self.path / LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,9 +88,9 @@ class RunFolder:
                 leftover.unlink()
 
     def close(self) -> None:
-        """Let go of the run, so that it can be resumed by whoever comes next."""
+        """Release the run, so that another process can resume it."""
         for log in self._logs.values():
-            with contextlib.suppress(OSError):  # a full disk has been told already
+            with contextlib.suppress(OSError):  # a full disk has been reported already
                 log.close()
         self._lock.close()
 
@@ -186,7 +186,7 @@ class RunFolder:
 
 
 def _not_finite(entry: Round) -> str:
-    """What to say of a round's figures that are no numbers any more."""
+    """The message for a round whose figures are not finite."""
     for task, figures in entry.tasks.items():
         for key, value in figures.line().items():
             if isinstance(value, float) and not math.isfinite(value):

@@ -11,7 +11,7 @@ from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, METRICS, SUMMARY
 from fedmux.runs.reading import parse_rounds
 from fedmux.runs.rounds import Round
 
-REST = (EXPERIMENT, ENVIRONMENT, SUMMARY)  # a change means to read all again
+REST = (EXPERIMENT, ENVIRONMENT, SUMMARY)  # if one changes, everything is read again
 
 Stamp = tuple[int, int, int] | None
 _versions = itertools.count(1)
@@ -21,12 +21,12 @@ class Snapshot(NamedTuple):
     """A run at a moment."""
 
     history: History
-    version: int  # another one whenever the history is another one
+    version: int  # differs whenever the history differs
     written: float  # when a file of the run was last written, in seconds of the epoch
 
 
 class Follower:
-    """Keeps the history of a run fresh; without `keep` only the newest entries, for lists of many runs."""
+    """Keeps the history of a run up to date; without `keep` only its newest rounds, for long lists."""
 
     def __init__(self, path: Path, keep: bool = True) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class Follower:
         return self._history is not None
 
     def snapshot(self) -> Snapshot:
-        """The run as it is now. What was returned before stays as it was."""
+        """The run as it is now. Earlier snapshots do not change."""
         with self._lock:
             rest = [_stamp(self.path / name) for name in REST]
             log = _stamp(self.path / METRICS)
@@ -66,7 +66,7 @@ class Follower:
         return self._trimmed(history)
 
     def _grown(self, history: History) -> History | None:
-        """With what the log has got; None if it is not the old one with something added."""
+        """With the rounds added to the log; None if the log did more than grow."""
         try:
             with (self.path / METRICS).open("rb") as file:
                 file.seek(self._offset - len(self._tail))

@@ -1,4 +1,4 @@
-"""Trackers: observers that write a run's figures for another tool, a file for each."""
+"""Trackers: observers that write a run's figures for other tools, one module per tool."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,7 @@ TRACKERS: dict[str, type[Tracker]] = {kind.name: kind for kind in (CSV, MLflow, 
 
 @contextmanager
 def by_name(names: str, run: str | Path) -> Iterator[list[Tracker]]:
-    """Trackers by name, separated by commas; closed at the end, however it comes."""
+    """Trackers by comma-separated names; closed in any case at the end."""
     wanted = dict.fromkeys(name.strip() for name in names.split(",") if name.strip())
     if unknown := [name for name in wanted if name not in TRACKERS]:
         raise FedmuxError(f'--log "{unknown[0]}" is not known; choose from {", ".join(TRACKERS)}')

@@ -1,8 +1,8 @@
 """What all trackers share: when they open, what they log, how they catch up.
 
 Each writes into the run's own folder, steps are rounds, and nothing leaves the machine. The run folder is
-the source: a tracker that is opened first writes the rounds of `metrics.jsonl` that it does not have yet. So
-a run that was killed and resumed, or that had no tracker before, has every round once.
+the source: on opening, a tracker first writes the rounds of `metrics.jsonl` that it lacks. So every round is
+logged once, even if the run was killed and resumed, or had no tracker before.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ class Tracker(ABC):
     """Observes one run. It opens itself at the first round it sees; `close` or leaving `with` ends it."""
 
     name: ClassVar[str]
-    package: ClassVar[str | None] = None  # that the tracker needs; the pip extra has the tracker's name
+    package: ClassVar[str | None] = None  # required package; the pip extra is named after the tracker
 
     def __init__(self, run: str | Path) -> None:
         if self.package and importlib.util.find_spec(self.package) is None:
@@ -36,7 +36,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def open(self, folder: Path, table: dict[str, Any], name: str) -> int:
-        """Begin or go on in the run's folder; the last round that is there already, or -1."""
+        """Start or continue in the run's folder; returns the last round already logged, or -1."""
 
     @abstractmethod
     def log(self, round: int, values: dict[str, float]) -> None:
@@ -44,7 +44,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def end(self, summary: dict[str, Any] | None) -> None:
-        """Write what a finished run ended with (None: it is not finished) and let go of the files."""
+        """Write the summary of a finished run (None: not finished) and close the files."""
 
     def __call__(self, entry: Round) -> None:
         last = self._catch_up() if self.last is None else self.last
@@ -52,7 +52,7 @@ class Tracker(ABC):
             self._log(entry)
 
     def close(self) -> None:
-        """Also writes a run that was over before the tracker saw it."""
+        """Also logs a run that ended before the tracker saw it."""
         if self.last is None:
             self._catch_up()
         run = Run(self.run)
@@ -65,7 +65,9 @@ class Tracker(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        began = self.last is not None  # if not, the run may have been refused: the folder is another's
+        began = (
+            self.last is not None
+        )  # if not, the run may have been refused and the folder belong to another
         if began or kind is None:
             self.close()
 
@@ -114,5 +116,5 @@ def parameters(table: Mapping[str, Any], prefix: str = "") -> dict[str, str | in
 
 
 def final(summary: Mapping[str, Any]) -> dict[str, float]:
-    """What a run ended with as single numbers, `final/accuracy/mean` and so on."""
+    """A summary as single numbers, `final/accuracy/mean` and so on."""
     return dict(_numbers({"final": {**summary, "task": summary["tasks"], "tasks": {}}}))
