@@ -187,7 +187,7 @@ IN_THE_FILE = {
         (CLOTHES, "partition.sizes", "[20, 10]"),
         "[10, 20]",
     ),
-    "two tasks of one name": (('name = "digits"', 'name = "clothes"'), ("tasks", '"clothes"'), "its own name"),
+    "two tasks of one name": (('name = "digits"', 'name = "clothes"'), ("tasks", '"clothes"'), "own name"),
     "a name that is no file name": (
         ('name = "digits"', 'name = "../digits"'),
         ('task 2 "../digits"', "name", "'../digits'"),

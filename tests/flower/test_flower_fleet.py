@@ -109,7 +109,7 @@ def everyone(clients: int = 3) -> Assignment:
 def test_every_job_ends_as_an_update_or_as_a_failure_also_when_answers_come_together() -> None:
     made, _, models = fleet(well)
     back = made.send(models, everyone(), 0, None, enough=1)
-    assert made.releases[:, 0].tolist() == [1, 1, 1]
+    assert made.journal.releases[:, 0].tolist() == [1, 1, 1]
     assert back.sum() == 1 and [failure.kind for failure in made.journal.failures] == ["slow", "slow"]
     assert made.meet().available.all()  # they have answered: nobody is busy
 

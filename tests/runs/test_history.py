@@ -68,9 +68,9 @@ NESTED = b"[" * 100_000
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("experiment.toml", b"rounds = = 3", "experiment.toml: is not valid TOML: Invalid value"),
+        ("experiment.toml", b"rounds = = 3", "experiment.toml: not valid TOML: Invalid value"),
         ("experiment.toml", JUNK, "experiment.toml: cannot be read ("),
-        ("experiment.toml", b"a = " + NESTED, "experiment.toml: is not valid TOML"),
+        ("experiment.toml", b"a = " + NESTED, "experiment.toml: not valid TOML"),
         ("experiment.toml", None, "experiment.toml: is missing"),
         ("experiment.toml", b"rounds = 'many'\nmethod = 3\nseed = -1\ntask = 4\npopulation = 5", None),
         ("experiment.toml", b"rounds = 99\n[population]\nclients = 999999999999\n[[task]]\nname = 'a'", None),

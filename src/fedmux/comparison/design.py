@@ -70,7 +70,7 @@ class Design:
                 baseline=plan.get("baseline"),
                 source=plan["source"],
             )
-        except KeyError as error:
+        except (LookupError, TypeError, AttributeError) as error:
             raise damaged(path, error) from None
 
     @property

@@ -78,11 +78,10 @@ def cells_of(plan: dict[str, Any], folder: Path) -> list[Cell]:
         if "cells" in plan:
             return [Cell(cell["method"], cell["label"], cell["seed"]) for cell in plan["cells"]]
         return combined(plan["methods"], plan["vary"], plan["seeds"])
-    except KeyError as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise damaged(folder, error) from None
 
 
-def damaged(folder: Path, lacking: KeyError) -> FedmuxError:
-    return FedmuxError(
-        f"{folder}: its comparison.toml is damaged, it lacks {lacking}; choose another folder with -o"
-    )
+def damaged(folder: Path, error: Exception) -> FedmuxError:
+    what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    return FedmuxError(f"{folder}: its {COMPARISON} is damaged, {what}; choose another folder with -o")
