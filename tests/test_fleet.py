@@ -276,11 +276,11 @@ class Inner(nn.Module):
 @pytest.mark.parametrize(
     "module, reason",
     [
-        (Inner, "other gradients"),
+        (Inner, "different gradients"),
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), "changes its buffers"),
         (
             lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False)),
-            "independently",
+            "independent",
         ),
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)), "draws random numbers"),
         (Leftover, "vmap"),
