@@ -48,7 +48,7 @@ class InFloat32(nn.Module):
 
 @pytest.mark.parametrize(
     ("norm", "reason"),
-    [(nn.Identity(), None), (nn.BatchNorm1d(4, track_running_stats=False), "independently")],
+    [(nn.Identity(), None), (nn.BatchNorm1d(4, track_running_stats=False), "independent")],
 )
 def test_a_module_for_float32_alone_is_judged_by_float32(norm: nn.Module, reason: Any) -> None:
     torch.manual_seed(0)
