@@ -1,4 +1,4 @@
-"""A method of one's own: every client leans towards the tasks on which its loss is largest."""
+"""A method of your own: every client leans towards the tasks on which its loss is largest."""
 
 from typing import ClassVar
 

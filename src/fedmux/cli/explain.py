@@ -1,4 +1,4 @@
-"""The verbs that explain methods: which there are, and whom one picks."""
+"""The verbs that explain methods: which there are, and which clients one picks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +46,7 @@ def explain(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Show whom a method picks in the first round, and why."""
+    """Show which clients a method picks in the first round, and why."""
     from fedmux.console.tables import explanation_tables
     from fedmux.experiment import Experiment
     from fedmux.explain import explain

@@ -53,7 +53,7 @@ class RoundProgress:
         self.began: tuple[float, int] | None = None  # when the first round came, and which
         self.bar = "#-" if progress_console.options.ascii_only else "━─"
         self.over = False
-        self.said = 0.0
+        self.printed = 0.0
 
     def __enter__(self) -> "RoundProgress":
         if self.live:
@@ -71,8 +71,8 @@ class RoundProgress:
         for name, figures in entry.tasks.items():
             if figures.accuracy is not None:
                 self.curves.setdefault(name, []).append(figures.accuracy)
-        if not self.live and not self.quiet and (self.done == self.rounds or now - self.said > 5):
-            self.said = now
+        if not self.live and not self.quiet and (self.done == self.rounds or now - self.printed > 5):
+            self.printed = now
             progress_console.print(f"round {self.done}/{self.rounds}  {self._accuracies()}")
 
     def __rich__(self) -> Group:
@@ -86,15 +86,15 @@ class RoundProgress:
     def _line(self) -> Text:
         """How far it is, how fast, how long it will take, and who is there."""
         full = BAR * min(self.done, self.rounds) // self.rounds
-        said = self._pace()
+        parts = self._pace()
         if not self.over:
             there = {"clients": self.last.clients, "dropped": self.last.dropped}
-            said += [f"{count} {what}" for what, count in there.items() if count is not None]
+            parts += [f"{count} {what}" for what, count in there.items() if count is not None]
         return Text.assemble(
             f"round {self.done}/{self.rounds}  ",
             (self.bar[0] * full, "bar.complete"),
             (self.bar[1] * (BAR - full), "bar.back"),
-            f"  {', '.join(said)}",
+            f"  {', '.join(parts)}",
             no_wrap=True,
             overflow="ellipsis",
         )
@@ -141,13 +141,13 @@ class RoundProgress:
         except FedmuxError:
             return {}
         jobs = jobs[jobs["round"] == self.done]
-        told = {}
+        named = {}
         for task in set(jobs["task"].tolist()):
             clients = jobs["client"][jobs["task"] == task].tolist()
-            told[task] = " ".join(map(str, clients[:MOST_NAMED])) + (
+            named[task] = " ".join(map(str, clients[:MOST_NAMED])) + (
                 " …" if len(clients) > MOST_NAMED else ""
             )
-        return told
+        return named
 
 
 class Sparkline:

@@ -59,6 +59,6 @@ def _registry(command: list[str], folder: Path, report: Report) -> Path:
         raise FedmuxError(f"gave up after {REGISTRY_SECONDS} s") from None
     files = [file for file in folder.iterdir() if file.is_file()]
     if done.returncode or len(files) != 1:
-        said = done.stderr.strip().splitlines() or ["it left no package behind"]
-        raise FedmuxError(said[-1].strip())
+        output = done.stderr.strip().splitlines() or ["it left no package behind"]
+        raise FedmuxError(output[-1].strip())
     return files[0]

@@ -17,7 +17,7 @@ from fedmux.data.sizes import Sizes, draw_sizes
 from fedmux.errors import FedmuxError
 from fedmux.randomness import Stream, generator
 
-# Draws of one (stream, task) that must not share a counter block are told apart by the round word.
+# Draws of one (stream, task) that must not share a counter block differ in the round word.
 _CLIENT, _SIZES, _POOL = 0, 1, 2  # of Stream.PARTITION
 _CONSISTENT, _INDEPENDENT, _BLOCKS = 0, 1, 2  # of Stream.CLUSTER
 

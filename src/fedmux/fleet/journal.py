@@ -41,7 +41,7 @@ def not_finite(client: int, task: str, phase: str, reason: str) -> Failure:
     return Failure(str(client), task, phase, "not-finite", reason)
 
 
-def told(failures: list[Failure]) -> str:
+def in_one_line(failures: list[Failure]) -> str:
     """One line for clients of a task that failed in the same way."""
     first, *more = failures
     if not more:

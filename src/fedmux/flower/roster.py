@@ -96,7 +96,7 @@ class Roster:
         self.population = Population(capacity, sizes, eligible)
 
     def silent(self, asked: Iterable[int]) -> None:
-        """Those of the nodes asked that have not said who they are sit out, like clients that are late."""
+        """Nodes that were asked and did not say who they are sit out, like late clients."""
         for node in asked:
             if node not in self.nodes and node not in self._replaced:
                 self._shy[node] = self._rest(self._shy.get(node))

@@ -117,8 +117,8 @@ class Kept:
     def check(self, changes: list[str], planned: dict[str, Design]) -> None:
         """That the experiment, by its variants, is the one of these runs, as far as they tell."""
         if changes != self.summary["quick"]:
-            told = "; ".join(self.summary["quick"])
-            raise FedmuxError(f"{self.folder}: its --quick was another one, with other data ({told})")
+            changes = "; ".join(self.summary["quick"])
+            raise FedmuxError(f"{self.folder}: its --quick was another one, with other data ({changes})")
         for (variant, label, seed), run in {**self.others, **self.runs}.items():
             table, who = planned[variant].table, f"{self.folder}: {row_name(label, variant)}, seed {seed},"
             rounds = table["rounds"]
@@ -202,7 +202,7 @@ def _run(
 ) -> KeptRun:
     variant, label, seed = key
     known = {task: accuracy for task, accuracy in final.items() if accuracy is not None}
-    told = {task: {"accuracy": accuracy} for task, accuracy in known.items()}
+    tasks = {task: {"accuracy": accuracy} for task, accuracy in known.items()}
     table = summary.table[row_name(label, variant)]
     return KeptRun(
         folder / f"{label}-seed-{seed}",  # where nothing is
@@ -212,7 +212,7 @@ def _run(
         rounds=max(rounds),
         state=FINISHED,
         metrics=[replace(entry, accuracy=_over_tasks(entry)) for entry in rounds.values()],
-        summary={"accuracy": asdict(OverTasks.of(np.array(list(known.values())))), "tasks": told},
+        summary={"accuracy": asdict(OverTasks.of(np.array(list(known.values())))), "tasks": tasks},
         measures={measure: found.seeds.get(seed) for measure, found in table.items()},
     )
 

@@ -60,7 +60,7 @@ class Part:
         return found
 
     def missing(self) -> dict[str, str]:
-        """Runs that are not finished, with what they said last."""
+        """Runs that are not finished, with the last line of their output."""
         absent = [cell for cell in self.cells if cell.seed not in self.runs[cell.label]]
         return {self.row(cell.name): self.comparison.last_words(cell) for cell in absent}
 
@@ -84,10 +84,10 @@ class Value:
         return deviation(self.by_seed.values())
 
     def table(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"mean": self.mean, "std": self.deviation, "seeds": self.by_seed}
+        value: dict[str, Any] = {"mean": self.mean, "std": self.deviation, "seeds": self.by_seed}
         if self.paper is not None:
-            told["paper"] = self.paper.model_dump(exclude_none=True)
-        return told
+            value["paper"] = self.paper.model_dump(exclude_none=True)
+        return value
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,15 @@ def _commit() -> str | None:
             ["ls-files", "--error-unmatch", "__init__.py"],
             ["rev-parse", "--short=12", "HEAD"],
         ):
-            said = subprocess.run([*here, *query], capture_output=True, text=True, check=True).stdout.strip()
+            commit = subprocess.run(
+                [*here, *query], capture_output=True, text=True, check=True
+            ).stdout.strip()
         changed = subprocess.run(
             [*here, "diff", "--quiet", "HEAD", "--", "."], capture_output=True
         ).returncode
     except (OSError, subprocess.CalledProcessError):  # no git, or not a checkout of ours
         return None
-    return said + "+" * bool(changed)
+    return commit + "+" * bool(changed)
 
 
 def _processor() -> str:

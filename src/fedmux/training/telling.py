@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedmux.fleet.journal import Journal, told
+from fedmux.fleet.journal import Journal, in_one_line
 from fedmux.population import Population
 from fedmux.runs.rounds import Divergence, Failure
 from fedmux.training.state import State
@@ -30,7 +30,7 @@ class Teller:
                 continue
             self._named.add(who)
             alike.setdefault((failure.task, failure.phase, failure.reason), []).append(failure)
-        return [told(group) for group in alike.values()]
+        return [in_one_line(group) for group in alike.values()]
 
 
 def note_idle(

@@ -158,17 +158,17 @@ class Pages:
 
     async def _stream(self, followers: list[Follower], keys: list[str]) -> AsyncIterator[str]:
         seen: object = None
-        told = time.monotonic()
+        reported = time.monotonic()
         yield "retry: 2000\n\n"
         while not self.stopping():
             now, update, done = await asyncio.to_thread(_news, followers, keys, seen)
             if update is not None:
-                seen, told = now, time.monotonic()
+                seen, reported = now, time.monotonic()
                 yield f"event: update\ndata: {update}\n\n"
                 if done:
                     return
-            elif time.monotonic() - told > SIGN_OF_LIFE:
-                told = time.monotonic()
+            elif time.monotonic() - reported > SIGN_OF_LIFE:
+                reported = time.monotonic()
                 yield ": still here\n\n"
             await asyncio.sleep(INTERVAL)
 

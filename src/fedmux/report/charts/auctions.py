@@ -37,8 +37,8 @@ def take_up(rows: Rows) -> alt.HConcatChart:
 
 def recruitment_rows(history: History) -> Rows:
     """Users recruited for each task and what they are paid together (None: not recorded)."""
-    told = (history.summary or {}).get("recruitment")
-    taken = told.get("take_up") if isinstance(told, dict) else None
+    recruited = (history.summary or {}).get("recruitment")
+    taken = recruited.get("take_up") if isinstance(recruited, dict) else None
     payment = history.population.get("award_payment")
     known = payment is not None and payment.ndim == 2 and payment.shape[1] == len(history.tasks)
     paid = payment.sum(0).tolist() if known and payment is not None else [None] * len(history.tasks)
@@ -57,11 +57,11 @@ def recruitment(history: History) -> Chart | None:
     panels = [_bars(rows, "users", "take-up", "clients", history)]
     if all(row["paid"] is not None for row in rows):
         panels.append(_bars(rows, "paid", "payments", "units of the budget", history))
-    told: dict[str, Any] = (history.summary or {})["recruitment"]
+    recruited: dict[str, Any] = (history.summary or {})["recruitment"]
     money = [
         f"{key} {round(value, 9) + 0.0:.4g}"  # what is left of a budget that is spent is no -7e-15
         for key in ("paid", "budget", "leftover")
-        if (value := number(told, key)) is not None
+        if (value := number(recruited, key)) is not None
     ]
     mechanism = history.table.get("recruitment")
     name = mechanism.get("mechanism", "") if isinstance(mechanism, dict) else ""

@@ -23,7 +23,7 @@ BAND = "band: range over seeds"
 
 
 def by_label(histories: Sequence[History]) -> dict[str, list[History]]:
-    """Runs that differ only in their seed, together; what else has the same label is told apart by name."""
+    """Runs that differ only in their seed, together; others with the same label are distinguished by name."""
     groups: dict[str, list[History]] = {}
     for history in histories:
         groups.setdefault(history.label, []).append(history)

@@ -1,4 +1,4 @@
-"""`fedmux explain` as a picture: whom a method is likely to pick, and what that does to the variance."""
+"""`fedmux explain` as a picture: the clients a method is likely to pick, and the effect on the variance."""
 
 from typing import Protocol
 

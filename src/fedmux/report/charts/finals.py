@@ -17,9 +17,9 @@ WIDTH = 460
 
 def final_accuracy(history: History) -> float | None:
     """From the summary, or the same figure of a run that is not finished: mean of the last ten rounds."""
-    told = number(history.summary, "accuracy", "mean")
-    if told is not None:
-        return told
+    final = number(history.summary, "accuracy", "mean")
+    if final is not None:
+        return final
     scored = [(entry.round, entry.accuracy.mean) for entry in history.metrics if entry.accuracy]
     return statistics.final_accuracy(scored, history.last_round)
 

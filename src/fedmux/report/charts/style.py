@@ -11,7 +11,7 @@ from fedmux.errors import FedmuxError
 if TYPE_CHECKING:
     import pandas as pd
 
-# Okabe and Ito's without yellow and black, and two more: told apart by colour-blind eyes, on white and #111.
+# Okabe and Ito's without yellow and black, and two more: colour-blind eyes tell them apart on white and #111.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9050E0", "#904020"]
 GREY = "#8A8A8A"
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]  # colours repeat after eight series, dashes tell them apart
@@ -156,7 +156,7 @@ def rounds_axis(last: int | None = None) -> alt.X:
 
 
 def joined(charts: Sequence[Chart], title: str, notes: Sequence[str] = (), columns: int = 0) -> Chart:
-    """Panels under one title, two or three in a row if not told otherwise."""
+    """Panels under one title, two or three in a row by default."""
     columns = columns or (2 if len(charts) in (2, 4) else 3)
     return alt.concat(*charts, columns=columns, title=titled(title, notes), spacing=24)
 
