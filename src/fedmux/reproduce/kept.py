@@ -117,8 +117,8 @@ class Kept:
     def check(self, changes: list[str], planned: dict[str, Design]) -> None:
         """That the experiment, by its variants, is the one of these runs, as far as they tell."""
         if changes != self.summary["quick"]:
-            changes = "; ".join(self.summary["quick"])
-            raise FedmuxError(f"{self.folder}: its --quick was another one, with other data ({changes})")
+            made = "; ".join(self.summary["quick"])
+            raise FedmuxError(f"{self.folder}: was made with another --quick, with other data ({made})")
         for (variant, label, seed), run in {**self.others, **self.runs}.items():
             table, who = planned[variant].table, f"{self.folder}: {row_name(label, variant)}, seed {seed},"
             rounds = table["rounds"]
