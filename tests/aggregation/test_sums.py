@@ -87,3 +87,11 @@ def begun():
     state = round_state(people)
     plan = registry()["random"]().allocator().plan(state)
     return state, plan.draw(state.rng()), zero_models(2, 3)
+
+
+def test_an_aggregator_that_would_add_up_by_itself_is_refused():
+    with pytest.raises(TypeError, match=r"Old.exchange is not called; name the arrays"):
+
+        class Old(fedmux.Unbiased):
+            def exchange(self) -> None:
+                """As it was done once."""

@@ -11,6 +11,7 @@ from fedmux.comparison.design import Design
 from fedmux.comparison.folder import Comparison
 from fedmux.errors import FedmuxError
 from fedmux.runs.compared import cells
+from fedmux.runs.history import find
 
 METHODS = ["round-robin", {"name": "random", "label": "by chance!"}]
 
@@ -60,3 +61,37 @@ def test_what_a_damaged_folder_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "comparison.toml").write_text("methods = []\n")
     with pytest.raises(FedmuxError, match=r"comparison\.toml is damaged, it lacks 'vary'"):
         Comparison.open(tmp_path)
+
+
+def test_what_cannot_be_added_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    """Two labels that make the same name for files."""
+
+    def named(label: str) -> Design:
+        return Design.make(
+            {**table(), "compare": {"methods": [{"name": "random", "label": label}]}}, "test", seeds=[0]
+        )
+
+    named("a b").create(tmp_path / "c")
+    before = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    with pytest.raises(FedmuxError, match="compared twice"):
+        named("a_b").create(tmp_path / "c")
+    assert before == {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "methods = [5]\nvary = []\nseeds = [0]",
+        "methods = ['a']\nvary = [5]\nseeds = [0]",
+        "methods = ['a']\nvary = []\nseeds = 3",
+        "cells = 3",
+        "cells = [1]",
+    ],
+)
+def test_a_damaged_plan_stops_no_reader_of_many_runs(tmp_path: Path, plan: str) -> None:
+    (tmp_path / "runs" / "a-seed-0").mkdir(parents=True)
+    (tmp_path / "runs" / "a-seed-0" / "environment.json").write_text("{}")
+    (tmp_path / "comparison.toml").write_text(plan)
+    assert [history.path.name for history in find([tmp_path])] == ["a-seed-0"]
+    with pytest.raises(FedmuxError, match=r"comparison\.toml is damaged"):
+        cells(tmp_path)

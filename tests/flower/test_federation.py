@@ -134,7 +134,7 @@ def test_without_flower_its_extra_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedmux", "flower", "up", "absent.toml"]
     environment = os.environ | {"PYTHONPATH": paths}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode and "flwr is not here; pip install 'fedmux[flower]'" in done.stderr, done.stderr
+    assert done.returncode and "flwr is not installed; run pip install" in done.stderr, done.stderr
 
 
 def test_up_says_why_the_server_stopped(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ class Renamed(LocalRule):
         self.strength = mu
 
 
+class Halved(LocalRule):
+    def __init__(self, mu: float) -> None:
+        self.mu = mu / 2
+
+
 class Listed(Renamed):
     def arguments(self) -> dict[str, list[int]]:  # type: ignore[override]
         return {"mu": [1, 2]}
@@ -97,6 +102,7 @@ def test_a_rule_that_a_client_could_not_rebuild_is_refused() -> None:
         (Server(torch.zeros(1)), "Server.*table is a Tensor", "define arguments"),
         (Tilted(np.float64(1)), "Tilted.*mu is a float64", "define arguments"),
         (Renamed(1.0), "Renamed.*'mu'", "define arguments"),
+        (Halved(1.0), "Halved.*a different rule", "define arguments"),
         (Listed(1.0), "Listed.*mu is a list", "define arguments"),
         (Local(), "Local", "top level of a module"),
     ):
@@ -108,4 +114,25 @@ def test_a_rule_that_a_client_could_not_rebuild_is_refused() -> None:
 def test_a_client_builds_local_rules_alone(name: str) -> None:
     content = RecordDict({"rule.a": ConfigRecord({"class": f"{__name__}:{name}"})})
     with pytest.raises(FedmuxError, match=f'local rule "{__name__}:{name}": '):
+        read_rule(content, "a")
+
+
+def test_a_client_imports_nothing_because_a_server_names_it(tmp_path, monkeypatch) -> None:
+    (tmp_path / "stranger.py").write_text("raise SystemExit('it was imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    content = RecordDict({"rule.a": ConfigRecord({"class": "stranger:Rule"})})
+    with pytest.raises(FedmuxError, match='local rule "stranger:Rule": import stranger in the client app'):
+        read_rule(content, "a")
+
+
+@pytest.mark.parametrize(
+    ("record", "remedy"),
+    [
+        ({"kind": "proximal", "mu": 1.0}, "install the same one"),
+        ({"class": f"{__name__}:Halved"}, "same version"),
+    ],
+)
+def test_a_rule_of_another_version_is_refused(record, remedy) -> None:
+    content = RecordDict({"rule.a": ConfigRecord(record)})
+    with pytest.raises(FedmuxError, match=remedy):
         read_rule(content, "a")

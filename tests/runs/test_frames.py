@@ -100,7 +100,7 @@ def test_a_comparison_is_one_frame_over_its_runs(tmp_path: Path) -> None:
     whole = {**table(rounds=2), "compare": plan}
     design = Design.make(whole, "test")
     comparison = design.create(tmp_path / "both")
-    with pytest.raises(FedmuxError, match="none of its runs has begun"):
+    with pytest.raises(FedmuxError, match="none of its runs has started"):
         fedmux.load(tmp_path / "both")
     done = comparison.cells[:-1]
     for cell in done:

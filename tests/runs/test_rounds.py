@@ -157,3 +157,10 @@ def test_a_round_reads_as_its_line() -> None:
     with pytest.raises(KeyError):
         entry["nonsense"]
     assert entry.of("b") == TaskRound()
+
+
+@given(rounds)
+def test_a_round_equals_its_line(entry: Round) -> None:
+    assert entry == entry.line() == dict(entry) and entry.line() == entry
+    assert entry != {**entry.line(), "round": -1}
+    assert json.dumps(entry.line())

@@ -532,3 +532,14 @@ def test_a_run_of_an_older_version_that_lacks_new_keys_goes_on(tmp_path, monkeyp
 def unfinished(folder: Path) -> Path:
     (folder / "parts" / "summary.json").unlink()
     return folder / "parts"
+
+
+def test_a_log_that_a_power_cut_spoilt_after_the_checkpoint_stops_no_resume(tmp_path):
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+    with interrupted_after(3):
+        train(Experiment.read(tmp_path / "experiment.toml"), tmp_path / "run", notice=lambda line: None)
+    with (tmp_path / "run" / "metrics.jsonl").open("ab") as log:
+        log.write(b"\0\0\0\n")
+    fedmux("resume", "run", cwd=tmp_path).done()
+    fedmux("run", "experiment.toml", "-o", "whole", cwd=tmp_path).done()
+    assert files(tmp_path / "run") == files(tmp_path / "whole")

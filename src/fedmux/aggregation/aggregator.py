@@ -73,6 +73,10 @@ class Aggregator:
     remembers = False  # whether it keeps state for each client
     workspace = Workspace()
 
+    def __init_subclass__(cls) -> None:
+        if "exchange" in vars(cls):  # it would be ignored, and its sums would be partial
+            raise TypeError(f"{cls.__name__}.exchange is not called; name the arrays to add up in `summed`")
+
     def prepare(self, state: RoundState, models: list[Model]) -> None:
         """Adapt to the round's population, before signals and draw."""
 
@@ -150,7 +154,7 @@ class Aggregator:
         raise NotImplementedError(f"{type(self).__name__} keeps no updates")
 
     def forget(self, task: int) -> None:
-        """Drop the state kept for a task's clients: its model has diverged and was reset."""
+        """Drop the state kept for a task's clients: its model has diverged and was set back."""
 
     def server_bytes(self, task: int) -> int:
         """Server memory used for a task, not counting its model."""

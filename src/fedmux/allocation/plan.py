@@ -148,7 +148,7 @@ class Allocator:
         """Learn from the reports of drawn clients that were not asked before, if the allocator `learns`."""
 
     def forget(self, task: int) -> None:
-        """Drop what was learned about a task: its model has diverged and was reset."""
+        """Drop what was learned about a task: its model has diverged and was set back."""
 
     def scores(self, state: RoundState) -> Floats | None:
         """N x S: how much each pair that reported matters; None: this allocator does not use scores."""

@@ -50,7 +50,7 @@ def flower_up(
         from fedmux.flower.federation import up
         from fedmux.flower.tasks import check
     except ModuleNotFoundError as missing:
-        raise FedmuxError(f"{missing.name} is not here; pip install 'fedmux[flower]'") from None
+        raise FedmuxError(f"{missing.name} is not installed; run pip install 'fedmux[flower]'") from None
     from fedmux.experiment import Experiment
     from fedmux.runs.places import folder_for
     from fedmux.runs.reading import Run

@@ -72,7 +72,7 @@ def reproduce(
     `list` names the experiments, `all` reruns one after the other.
     """
     if name == "list":
-        _list(speech)
+        _list(Speech(as_json=speech.as_json))  # what is asked for is the list
         return
     alone()
     from fedmux.reproduce.preset import find
@@ -117,15 +117,13 @@ def _all(wanted: Wanted, speech: Speech) -> None:
 def _one(preset: "Preset", wanted: Wanted, speech: Speech) -> None:
     if preset.auction is not None:
         if wanted.specific:
-            raise FedmuxError(
-                f"{preset.name} trains nothing: of the options --seeds, --quick and -o have a meaning"
-            )
+            raise FedmuxError(f"{preset.name} trains nothing: only --seeds, --quick and -o apply")
         from fedmux.reproduce.auctions import AuctionResults
 
         _tell(AuctionResults.hold(preset, wanted.output, wanted.seeds, wanted.quick), speech)
     elif wanted.as_file:
         if wanted.add_to:
-            raise FedmuxError("--print shows a preset, nothing that is added to: leave --add-to out")
+            raise FedmuxError("--print cannot be combined with --add-to")
         from fedmux.reproduce.planning import as_experiment
 
         typer.echo(as_experiment(preset, wanted.choice()), nl=False)

@@ -86,7 +86,7 @@ def resume(
     from fedmux.console.progress import RoundProgress
     from fedmux.distributed.team import from_environment
     from fedmux.experiment import Experiment
-    from fedmux.runs.reading import Run
+    from fedmux.runs.reading import Run, newest_rounds
     from fedmux.runs.trackers import by_name
     from fedmux.training.running import resume
 
@@ -98,7 +98,7 @@ def resume(
         run = Run(folder)
         if not run.finished:
             rounds = Experiment.read(folder / EXPERIMENT).rounds
-            done = max(0, len(run.metrics) - 1)
+            done = next((entry.round for entry in newest_rounds(folder)), 0)
             with RoundProgress(rounds, done, speech.silent, folder) as progress:
                 run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)
     finish(run, speech)

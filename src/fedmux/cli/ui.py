@@ -22,7 +22,7 @@ def ui(
     try:
         from fedmux.ui.server import Server, listen
     except ModuleNotFoundError as missing:
-        raise FedmuxError(f"{missing.name} is not here; pip install 'fedmux[ui]'") from None
+        raise FedmuxError(f"{missing.name} is not installed; run pip install 'fedmux[ui]'") from None
 
     gc.set_threshold(50_000, 20, 20)  # long runs are hundreds of thousands of objects that stay
     server = Server(folder, listen(port))

@@ -123,14 +123,15 @@ class Design:
 
     def at(self, path: Path, but: Elsewhere = ()) -> Comparison:
         """The comparison in a folder, or as it would be there. Writes nothing."""
-        self.experiments()
-        return self._asked_in(self._with_those_in(path), path, but)
+        whole = self._with_those_in(path)
+        whole.experiments()
+        return self._asked_in(whole, path, but)
 
     def create(self, path: Path, but: Elsewhere = ()) -> Comparison:
         """Write it to a new folder, or add what is new to a comparison of the same experiment."""
         try:
             whole = self._with_those_in(path)
-            experiments = self.experiments()
+            experiments = whole.experiments()  # all of it makes sense before any of it is written
             comparison = self._asked_in(whole, path, but)
             for folder in (CELLS, RUNS):
                 (path / folder).mkdir(parents=True, exist_ok=True)

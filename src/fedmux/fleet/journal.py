@@ -1,7 +1,10 @@
 """What happens during a run that should be reported: notices for the user, failures for the record.
 
-Each run has one journal. Any part of the run can write to it; the run reads it at the end of a round.
+Each run has one journal. Any part of the run can write to it. Notices are passed on at once, failures
+are collected until the round ends.
 """
+
+from collections.abc import Callable
 
 from fedmux.population import Ints
 from fedmux.runs.rounds import Failure
@@ -11,12 +14,22 @@ MOST_NAMED = 4  # clients in one line
 
 class Journal:
     def __init__(self) -> None:
-        self.notices: list[str] = []
+        self.notices: list[str] = []  # while nobody listens
+        self._listener: Callable[[str], None] | None = None
         self.failures: list[Failure] = []  # of this round
 
     def notice(self, line: str) -> None:
         """Something the user should know."""
-        self.notices.append(line)
+        if self._listener:
+            self._listener(line)
+        else:
+            self.notices.append(line)
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Pass on each notice at once from now on, and first those that are waiting."""
+        for line in self.notices:
+            listener(line)
+        self.notices, self._listener = [], listener
 
     def fail(self, failure: Failure) -> None:
         """Something that was requested from a client and did not arrive."""
@@ -24,11 +37,6 @@ class Journal:
 
     def release(self, clients: Ints, tasks: Ints) -> None:
         """Updates are about to be requested. Not recorded here: in a simulation the jobs tell as much."""
-
-    def take_notices(self) -> list[str]:
-        """All notices; clears them."""
-        taken, self.notices[:] = self.notices[:], []
-        return taken
 
     def take_failures(self) -> list[Failure]:
         """All failures; clears them."""

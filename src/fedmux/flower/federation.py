@@ -223,12 +223,14 @@ def _events(run: "subprocess.Popen[bytes]", log: Path, place: int) -> Iterator[d
         ended = run.poll() is not None  # before reading, so that nothing is missed
         if log.exists():
             with log.open("rb") as file:
+                place = place if place <= file.seek(0, os.SEEK_END) else 0  # it was rotated away
                 file.seek(place)
                 for line in file:
                     if not line.endswith(b"\n"):
                         break
                     place += len(line)
-                    yield json.loads(line)
+                    with contextlib.suppress(ValueError):
+                        yield json.loads(line)
         if not ended:
             time.sleep(0.2)
 

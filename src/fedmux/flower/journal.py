@@ -10,6 +10,7 @@ import numpy as np
 from fedmux.fleet.journal import Journal
 from fedmux.population import Ints
 from fedmux.runs.atomic import write_atomically
+from fedmux.runs.reading import read_jobs
 from fedmux.runs.rounds import Failure
 
 
@@ -28,7 +29,12 @@ class FlowerJournal(Journal):
     ) -> None:
         super().__init__()
         self.file, self.failed = file, failed
-        self.releases = np.load(file) if file and file.exists() else np.zeros((clients, tasks), np.int64)
+        self.releases = np.zeros((clients, tasks), np.int64)
+        if file and file.exists():
+            self.releases = np.load(file)
+        elif file:  # a run that an older version began
+            jobs = read_jobs(file.parent)
+            np.add.at(self.releases, (jobs["client"], jobs["task"]), 1)
 
     def fail(self, failure: Failure) -> None:
         super().fail(failure)

@@ -1,9 +1,11 @@
 """How a local rule reaches a client: its class by name, its arguments as scalars, its correction.
 
-The client imports the class, which must therefore be in fedmux, in the app, or installed at the client.
+The client takes the class from fedmux or from a module that its own app has imported. It never imports a
+module because a server names it.
 """
 
 import inspect
+import sys
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,9 @@ def _arguments(rule: LocalRule) -> dict[str, Scalar]:
     for name, value in arguments.items():
         if type(value) not in (int, float, str, bool):
             reason = f"{name} is a {type(value).__name__}, not a plain number, text or boolean"
+    by_default = type(rule).arguments is LocalRule.arguments
+    if not reason and by_default and vars(type(rule)(**arguments)) != vars(rule):
+        reason = "rebuilt from its attributes it is a different rule"
     if reason:
         raise FedmuxError(
             f"the local rule {type(rule).__name__} cannot be sent to real clients: {reason}; define "
@@ -75,9 +80,25 @@ def read_rule(content: RecordDict, name: str) -> LocalRule | None:
     if f"rule.{name}" not in content.config_records:
         return None
     arguments: dict[str, Any] = dict(content.config_records[f"rule.{name}"])
+    if CLASS not in arguments:
+        raise FedmuxError(
+            "the server sends local rules as another version of fedmux does; install the same one"
+        )
     reference = arguments.pop(CLASS)
+    kind = _class(reference)
+    try:
+        rule = kind(**arguments)
+    except TypeError as error:
+        raise FedmuxError(f'local rule "{reference}": {error}; use the same version as the server') from None
+    sent = content.array_records.get(f"correction.{name}")
+    return Received(rule, None if sent is None else tensor(sent, "correction"))
+
+
+def _class(reference: str) -> type[LocalRule]:
+    module = reference.partition(":")[0]
+    if module not in sys.modules and not module.startswith("fedmux."):
+        raise FedmuxError(f'local rule "{reference}": import {module} in the client app')
     kind = import_object(reference, "local rule")
     if not (isinstance(kind, type) and issubclass(kind, LocalRule)):
         raise FedmuxError(f'local rule "{reference}": not a subclass of fedmux.LocalRule')
-    sent = content.array_records.get(f"correction.{name}")
-    return Received(kind(**arguments), None if sent is None else tensor(sent, "correction"))
+    return kind

@@ -95,7 +95,7 @@ def _made(runs: Sequence[History]) -> dict[str, Any]:
 
 
 def _together(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Of two lots of runs, made one after the other."""
+    """The records of two batches of runs, merged."""
     both = {**old, **new}
     for machine in old.keys() & new.keys():
         a, b = old[machine], new[machine]

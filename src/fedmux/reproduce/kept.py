@@ -118,7 +118,7 @@ class Kept:
         """That the experiment, by its variants, is the one of these runs, as far as they tell."""
         if changes != self.summary["quick"]:
             made = "; ".join(self.summary["quick"])
-            raise FedmuxError(f"{self.folder}: was made with another --quick, with other data ({made})")
+            raise FedmuxError(f"{self.folder}: was made with different --quick settings ({made})")
         for (variant, label, seed), run in {**self.others, **self.runs}.items():
             table, who = planned[variant].table, f"{self.folder}: {row_name(label, variant)}, seed {seed},"
             rounds = table["rounds"]
@@ -141,7 +141,7 @@ class Kept:
 
 
 def accuracies(folder: Path) -> set[tuple[Any, ...]]:
-    """What runs ended with: two folders that say the same of a run have the same run."""
+    """What runs ended with: equal results mean the same run."""
     rows = _Summary.model_validate_json((folder / SUMMARY).read_bytes()).rows
     return {(*row.key, row.task, row.final_accuracy) for row in rows}
 

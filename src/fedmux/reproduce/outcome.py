@@ -20,7 +20,7 @@ ANEW = ("relative", "relative-minimum")  # set against another run, which may be
 
 @dataclass(eq=False)
 class KeptRun(History):
-    """A run of which measures and curves are left, no folder."""
+    """A run whose folder is gone; its measures and curves were kept."""
 
     measures: dict[str, float | None] = field(default_factory=dict, repr=False)
     preset: str = ""  # for which it was made

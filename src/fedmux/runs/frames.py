@@ -81,7 +81,7 @@ def load(folder: str | Path) -> Frames:
         return Frames({path.name: Run(path)})
     begun = [cell for cell in cells(path) if Run.is_at(run_folder(path, cell.name))]
     if not begun:
-        raise FedmuxError(f"{path}: none of its runs has begun; `fedmux resume {path}` begins them")
+        raise FedmuxError(f"{path}: none of its runs has started; `fedmux resume {path}` starts them")
     return Frames(
         {cell.name: Run(run_folder(path, cell.name)) for cell in begun},
         {cell.name: (cell.label, cell.seed) for cell in begun},

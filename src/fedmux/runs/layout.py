@@ -33,5 +33,5 @@ METRICS, JOBS = "metrics.jsonl", "allocation.bin"  # the two logs
 CHECKPOINTS, MODELS, SUMMARY, LOCK = "checkpoints", "models", "summary.json", "lock"
 CLIENTS, RELEASES, EVENTS = "clients.json", "releases.npy", "log.jsonl"  # only with real clients
 
-# A comparison's folder: what is compared, a run for each cell, and the table that comes of it.
+# A comparison's folder: what is compared, a run for each cell, and the resulting table.
 COMPARISON, CELLS, RUNS, RESULTS = "comparison.toml", "experiments", "runs", "results.json"

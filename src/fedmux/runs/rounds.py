@@ -97,7 +97,7 @@ class TaskRound:
         return found
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Round(Mapping[str, Any]):
     """All that is recorded of a round; round 0 is the evaluation before any training.
 
@@ -148,6 +148,12 @@ class Round(Mapping[str, Any]):
             if read := ROUND_READERS.get(name):
                 setattr(found, name, read(value))
         return found
+
+    def __eq__(self, other: object) -> bool:
+        """Also to its line as a dictionary."""
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return self.line() == (other.line() if isinstance(other, Round) else other)
 
     def __getitem__(self, name: str) -> Any:
         if name == "tasks":

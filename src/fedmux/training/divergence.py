@@ -1,4 +1,4 @@
-"""When a task has diverged: the rules, and the state needed to reset it.
+"""When a task has diverged: the rules, and the state needed to set it back.
 
 A task has diverged when
 
@@ -106,7 +106,7 @@ class Watch:
         return self._found(found, f"most of its clients' {what} are not finite")
 
     def forget(self, s: int) -> None:
-        """Clear the evidence against a task that has been reset."""
+        """Clear the evidence against a task that has been set back."""
         self.large[s] = 0
         for refused in self.refused.values():
             refused[s] = set()

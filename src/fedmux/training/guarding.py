@@ -1,6 +1,6 @@
-"""What happens to a task that has diverged: it is reset to its last sound model, and pauses or retries.
+"""What happens to a task that has diverged: it goes back to its last sound model, and pauses or retries.
 
-`divergence` has the rules; this applies them to a run. A task that is reset during a round sits out the rest
+`divergence` has the rules; this applies them to a run. A task set back during a round sits out the rest
 of that round.
 """
 
@@ -25,7 +25,7 @@ class Guard:
     def __init__(self, stop: Stop, tasks: list[Task], journal: Journal) -> None:
         self.stop, self.tasks, self.journal = stop, tasks, journal
         self.found: list[Divergence] = []  # in this round
-        self._late: dict[int, str] = {}  # tasks to reset at the end of the round, with the reason
+        self._late: dict[int, str] = {}  # tasks to set back at the end of the round, with the reason
 
     def begin(self) -> None:
         """Start a new round."""

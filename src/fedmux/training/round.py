@@ -81,7 +81,7 @@ class Synchronous(Surroundings):
                 lost = lost | signals.silent
             view = replace(view, population=replace(people, eligible=people.eligible & ~lost))
             state.aggregator.prepare(view, state.models)
-            accuracies = self.accuracies(state)  # of the models that were reset
+            accuracies = self.accuracies(state)  # of the models that were set back
         return replace(view, signals=signals, accuracies=accuracies), reported
 
     def ask_drawn(

@@ -1,6 +1,6 @@
 """What the user is shown during a run: each thing once, similar things in one line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fedmux.fleet.journal import Journal, in_one_line
 from fedmux.population import Population
@@ -11,17 +11,17 @@ Notice = Callable[[str], None]
 
 
 class Teller:
-    """Reads the journal at the end of a round; calls `notice` with each line."""
+    """Puts the failures and divergences of a round into words; `notice` is called with each line."""
 
-    def __init__(self, journal: Journal, notice: Notice) -> None:
-        self.journal, self.notice = journal, notice
+    def __init__(self, notice: Notice) -> None:
+        self.notice = notice
         self._named: set[tuple[str, str, str]] = set()  # failures reported only once
 
-    def tell(self, failures: list[Failure] = [], diverged: list[Divergence] = []) -> None:  # noqa: B006
-        for line in [*self.journal.take_notices(), *self._lines(failures), *map(str, diverged)]:
+    def tell(self, failures: Sequence[Failure], diverged: Sequence[Divergence] = ()) -> None:
+        for line in [*self._lines(failures), *map(str, diverged)]:
             self.notice(line)
 
-    def _lines(self, failures: list[Failure]) -> list[str]:
+    def _lines(self, failures: Sequence[Failure]) -> list[str]:
         """One for all clients of a task that failed in the same way; non-finite values once per client."""
         alike: dict[tuple[str, str, str], list[Failure]] = {}
         for failure in failures:

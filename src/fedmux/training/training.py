@@ -77,7 +77,8 @@ class Training:
 
     def start(self, notice: Notice) -> None:
         """Start from the newest sound checkpoint, or from the beginning."""
-        self.teller = Teller(self.fleet.journal, notice)
+        self.teller = Teller(notice)
+        self.fleet.journal.listen(notice)
         checkpoint = self.checkpoints.open(self.fleet.journal)
         self._remark()
         self.teller.tell(self.fleet.journal.take_failures())

@@ -57,7 +57,7 @@ def templates() -> Environment:
 
 
 def render(name: str, **values: Any) -> bytes:
-    """A page. Names that are no UTF-8 lose the bytes that are none."""
+    """A page. Invalid UTF-8 bytes are replaced."""
     return templates().get_template(name).render(**values).encode("utf-8", "replace")
 
 
@@ -242,7 +242,7 @@ def _news(followers: list[Follower], keys: list[str], seen: object) -> tuple[obj
 
 
 def _said(history: History, name: str) -> str:
-    """An update in words, for those who hear the page."""
+    """An update in words, for screen readers."""
     accuracy = views.percent(history.accuracy())
     return f"{history.label}: {name}, round {history.last_round} of {history.rounds}, accuracy {accuracy}"
 
@@ -258,7 +258,7 @@ def _page(body: bytes, status: int = 200) -> Response:
 
 
 def _tagged(request: Request, body: bytes, kind: str) -> Response:
-    """Not sent again to those who have it."""
+    """Lets browsers cache it."""
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == tag:

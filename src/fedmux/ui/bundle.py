@@ -23,7 +23,7 @@ class Bundle:
         Thread(target=self._collect, args=[self._process], daemon=True).start()
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
+        """Stop building it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

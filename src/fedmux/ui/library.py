@@ -110,7 +110,7 @@ class Library:
 
 
 def state(snapshot: Snapshot) -> str:
-    """What to call it: an unfinished run may have been stopped; only the time of its files can tell."""
+    """The state to show; file times tell running from stopped."""
     if snapshot.history.state in (BROKEN, FINISHED) or time.time() - snapshot.written > FRESH:
         return snapshot.history.state
     return RUNNING
