@@ -21,7 +21,7 @@ ENTRANCES = (
 )  # above all levels: `fedmux` gives names, `python -m fedmux` runs the CLI
 WRITERS = ("fedmux.runs.writing", "fedmux.runs.environment")  # of `runs`; everything else there reads
 READERS = ("runs", "report", "ui")
-READING_VERBS = ("look", "show", "list", "report", "ui")  # of `cli`
+READING_VERBS = ("show", "report", "ui")  # of `cli`
 
 
 def at(module: str, line: int) -> str:
@@ -202,6 +202,20 @@ def test_names_of_files_in_a_run_folder_are_written_once():
         if module.name != home
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Constant) and node.value in names
+    )
+
+
+TWINS = {"Scaffold"}  # the method and its aggregator: one idea
+
+
+def test_one_word_is_one_thing():
+    homes: dict[str, list[str]] = {}
+    for module in modules().values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name not in TWINS:
+                homes.setdefault(node.name, []).append(at(module.name, node.lineno))
+    report(
+        f"{' and '.join(where)} both define {name}; rename one" for name, where in homes.items() if where[1:]
     )
 
 

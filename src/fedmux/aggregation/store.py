@@ -23,7 +23,7 @@ from fedmux.distributed.memory import in_parts
 from fedmux.model import Model
 from fedmux.population import Ints
 
-Format = Literal["float32", "bfloat16"]
+NumberFormat = Literal["float32", "bfloat16"]
 Storage = Literal["memory", "disk"]
 
 DEVICE_SHARE = 0.4  # of a device's free memory that the rows may take when they grow
@@ -33,7 +33,7 @@ SHRUNK = 1e-6  # a sum that fell this far below its peak is recomputed: it carri
 
 
 class ClientStore:
-    def __init__(self, precision: Format, storage: Storage) -> None:
+    def __init__(self, precision: NumberFormat, storage: Storage) -> None:
         self.dtype = torch.float32 if precision == "float32" else torch.bfloat16
         self.storage = storage
         self.workspace = Workspace()

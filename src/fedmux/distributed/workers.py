@@ -35,7 +35,7 @@ GUARD = '; a Python script that starts workers needs `if __name__ == "__main__":
 Follow = Callable[[Team], None]  # what the other processes do
 
 
-class Wanted(Protocol):
+class ProcessSettings(Protocol):
     """What a run asks for; an experiment's [execution] has it."""
 
     @property
@@ -46,7 +46,7 @@ class Wanted(Protocol):
 
 
 @contextmanager
-def joined(wanted: Wanted | None, follow: Follow) -> Iterator[Team]:
+def joined(wanted: ProcessSettings | None, follow: Follow) -> Iterator[Team]:
     """The team that an experiment asks for. The processes started here run `follow`."""
     if from_environment():
         with _from_environment() as team:
@@ -62,7 +62,7 @@ def joined(wanted: Wanted | None, follow: Follow) -> Iterator[Team]:
         yield team
 
 
-def count(wanted: Wanted) -> int:
+def count(wanted: ProcessSettings) -> int:
     """Number of processes on this machine: as configured, or one per core, or one per GPU."""
     if wanted.workers != "auto":
         return wanted.workers

@@ -81,12 +81,12 @@ class Scorer:
         for s in fresh:
             clients = np.flatnonzero(asked[:, s] & self.owned[:, s])
 
-            def look(rows: slice, s: int = s, clients: Ints = clients) -> None:
+            def score(rows: slice, s: int = s, clients: Ints = clients) -> None:
                 x, y, offsets = self.tasks[s].points_of(clients[rows])
                 values = self._forward(self.tasks[s], models[s], x, y)
                 found.append((s, clients[rows], client_means(values, offsets)))
 
-            in_parts(len(clients), look, self.release)
+            in_parts(len(clients), score, self.release)
         values = np.zeros((2, *asked.shape))
         for s, clients, means in found:  # the first of these waits for the device
             values[:, clients, s] = means.cpu().numpy()
@@ -120,13 +120,13 @@ def forward(
     batch = BATCH if x.device.type == "cpu" else DEVICE_BATCH
     parts = [torch.zeros(2, 0, dtype=torch.float64, device=x.device)]
 
-    def look(rows: slice) -> None:
+    def score(rows: slice) -> None:
         outputs = whole(task.module(x[rows]))
         values = task.loss(outputs, y[rows]), task.metric(outputs, y[rows])
         parts.append(torch.stack([value.double() for value in values]))
 
     with engine.computing():
-        in_parts(len(x), look, release, most=batch)
+        in_parts(len(x), score, release, most=batch)
     return torch.cat(parts, dim=1)
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.stale import OptimalStale, Stale
-from fedmux.aggregation.store import ClientStore, Format, Storage
+from fedmux.aggregation.store import ClientStore, NumberFormat, Storage
 from fedmux.allocation import Allocator
 from fedmux.allocation.plan import Draws, Signal
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
@@ -47,7 +47,7 @@ class Scored(Method):
 class Stored(Method):
     """Options shared by methods that keep a vector per client on the server."""
 
-    precision: Format = Field("float32", description="precision of the vectors kept per client")
+    precision: NumberFormat = Field("float32", description="precision of the vectors kept per client")
     storage: Storage = Field("memory", description="where the vectors are kept: in memory or in mapped files")
 
     def store(self) -> ClientStore:

@@ -31,7 +31,7 @@ from fedmux.reproduce.results import Results
 from fedmux.runs.compared import Cell, label_of
 from fedmux.runs.layout import SUMMARY
 
-Watch = Callable[[Schedule, str | None], AbstractContextManager[Progress]]  # of the runs of a variant
+Watched = Callable[[Schedule, str | None], AbstractContextManager[Progress]]  # of the runs of a variant
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Reproduction:
         overrides = kept.summary["overrides"] if kept else list(choice.overrides)
         return cls(preset, folder, parts, changes, overrides, kept)
 
-    def train(self, parallel: int, watch: Watch) -> list[str]:
+    def train(self, parallel: int, watch: Watched) -> list[str]:
         """Train the runs that are missing, one variant after the other; a line for each failure."""
         failures: list[str] = []
         for part in self.parts:

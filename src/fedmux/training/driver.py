@@ -16,7 +16,7 @@ from fedmux.fleet import Fleet
 from fedmux.population import Bools, Population
 from fedmux.tasks.task import Task
 from fedmux.training.deliveries import Deliveries
-from fedmux.training.guarding import Guard
+from fedmux.training.guarding import Safeguard
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
 from fedmux.training.stopwatch import Stopwatch
@@ -30,7 +30,7 @@ class Surroundings:
     setting: Setting
     fleet: Fleet
     team: Team
-    guard: Guard
+    guard: Safeguard
     phase: Stopwatch
 
 

@@ -21,7 +21,7 @@ from fedmux.training.divergence import REFUSALS
 from fedmux.training.state import State
 
 
-class Guard:
+class Safeguard:
     def __init__(self, stop: Stop, tasks: list[Task], journal: Journal) -> None:
         self.stop, self.tasks, self.journal = stop, tasks, journal
         self.found: list[Divergence] = []  # in this round

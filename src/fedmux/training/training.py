@@ -28,7 +28,7 @@ from fedmux.runs.writing import RunFolder
 from fedmux.training.checkpoints import Checkpoints
 from fedmux.training.divergence import Watch
 from fedmux.training.driver import Driver
-from fedmux.training.guarding import Guard
+from fedmux.training.guarding import Safeguard
 from fedmux.training.measuring import Meter
 from fedmux.training.round import Synchronous
 from fedmux.training.setting import Setting
@@ -66,7 +66,7 @@ class Training:
         device = models[0].parameters.device
         aggregator.workspace = Workspace(self.scratch, device, team, self.fleet.owned, self.fleet.release)
         self.stopwatch = Stopwatch()
-        self.guard = Guard(experiment.stop, self.fleet.tasks, self.fleet.journal)
+        self.guard = Safeguard(experiment.stop, self.fleet.tasks, self.fleet.journal)
         self.checkpoints = Checkpoints(record, experiment.output, self.fleet.tasks, team)
         parts = (experiment, setting, self.fleet, team, self.guard, self.stopwatch)
         self.driver: Driver = Synchronous(*parts)
