@@ -248,7 +248,7 @@ def _said(history: History, name: str) -> str:
 
 
 def _asked(request: Request) -> list[str]:
-    """The runs named in a query; bytes that are no UTF-8 as file names have them."""
+    """The runs named in a query; bytes that are not UTF-8 decode as in file names."""
     text = request.scope["query_string"].decode("ascii", "replace")
     return [value for key, value in parse_qsl(text, errors="surrogateescape") if key == "run"]
 
