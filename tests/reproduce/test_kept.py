@@ -287,7 +287,7 @@ def _first_rounds(lines: list[str], *rounds: str) -> list[str]:
         (["fair-exp1", "--add-to", str(RESULTS / "fig2")], ["holds results of fig2, not of fair-exp1"]),
         (["fig5", "--quick", "--add-to", FIG5], ["was made without --quick"]),
         (["fig5", "--add-to", FIG5, "--set", "rounds=3"], ["was made with --set", "evaluation.samples=3000"]),
-        (["fig5", "--add-to", FIG5, "--print"], ["leave --add-to out"]),
+        (["fig5", "--add-to", FIG5, "--print"], ["--print cannot be combined with --add-to"]),
         (["fig5", "--add-to", "empty"], ["empty/summary.json: is damaged (quick: Field required)"]),
         (["fig5", "--add-to", "list"], ["list/summary.json: is damaged"]),
         (["fig5", "--add-to", "none"], ["none: its summary.json or curves.csv.gz is damaged"]),
