@@ -12,8 +12,8 @@ from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Divergence, Failure,
 
 names = st.text(max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-counts = st.integers(0, 2**53 - 1)
-spreads = st.dictionaries(names, numbers, min_size=1, max_size=4)
+counts = st.integers(0, 2**80)  # JSON writes them whole, beyond what a float holds
+spreads = st.dictionaries(names, numbers, max_size=4)
 MEASURED = ("accuracy", "loss", "step_size", "learning_rate")
 tasks = st.builds(
     TaskRound,
@@ -126,6 +126,15 @@ def test_nothing_but_a_finite_number_is_an_accuracy(figure: bytes) -> None:
 )
 def test_what_is_no_round_is_none(line: bytes) -> None:
     assert Round.parse(line) is None
+
+
+@pytest.mark.parametrize(("written", "read"), [("3", 3), ("3.0", 3), (str(2**53 + 1), 2**53 + 1), ("1.5", None)])
+def test_a_count_is_a_whole_number(written: str, read: int | None) -> None:
+    line = '{"round": 1, "tasks": {"a": {"jobs": N, "loss": 1.5}}, "clients": N, "dropped": N, "saturated": N}'
+    found = Round.parse(line.replace("N", written).encode())
+    assert found is not None
+    assert [found.of("a").jobs, found.clients, found.dropped, found.saturated] == [read] * 4
+    assert found.of("a").loss == 1.5
 
 
 def test_a_line_of_an_older_version_reads() -> None:

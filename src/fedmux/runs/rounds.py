@@ -5,6 +5,7 @@ Figures have names and types. Anything but a finite number in a damaged or forei
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -87,11 +88,11 @@ class TaskRound:
     diverged: int | None = None  # the round in which it was paused
 
     def line(self) -> dict[str, Any]:
-        return {name: value for name in TASK_FIGURES if (value := getattr(self, name)) is not None}
+        return {name: value for name in TASK_FIGURES if (value := getattr(self, name)) not in NOTHING}
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "TaskRound":
-        found = cls(*map(figure, map(table.get, TASK_FIGURES)))  # type: ignore[arg-type]
+        found = cls(*[read(table.get(name)) for name, read in TASK_READERS.items()])
         if "clients" in table:
             found.clients = _figures(table["clients"]) or None
         return found
@@ -181,7 +182,13 @@ def figure(value: Any) -> float | None:
     """A finite number, or None."""
     if type(value) is float:  # nearly always
         return value if math.isfinite(value) else None
-    return value if type(value) is int and abs(value) < 2**53 else None
+    return value if type(value) is int and abs(value) <= sys.float_info.max else None
+
+
+def count(value: Any) -> int | None:
+    """A whole number, or None."""
+    found = figure(value)
+    return int(found) if found is not None and found == int(found) else None
 
 
 def _figures(value: Any) -> dict[str, float]:
@@ -219,20 +226,25 @@ def _records(kind: type[Any]) -> Callable[[Any], list[Any]]:
 
 FIELDS: dict[Any, Callable[[Any], Any]] = {  # of a record, by type
     str: lambda value: value if isinstance(value, str) else "",
-    int: lambda value: int(figure(value) or 0),
+    int: lambda value: count(value) or 0,
     float: lambda value: figure(value) or 0.0,
     bool: lambda value: value is True,
+}
+
+COUNTS = {entry.name for entry in fields(TaskRound) if entry.type == int | None}
+TASK_READERS: dict[str, Callable[[Any], Any]] = {
+    name: count if name in COUNTS else figure for name in TASK_FIGURES
 }
 
 # How to read what a line may have besides its number and its tasks.
 ROUND_READERS: dict[str, Callable[[Any], Any]] = {
     "allocation": _table,
-    "clients": figure,
+    "clients": count,
     "events": _lists,
-    "dropped": figure,
+    "dropped": count,
     "accuracy": _over_tasks,
     "probability": lambda value: {name: _figures(found) for name, found in _table(value).items()},
-    "saturated": figure,
+    "saturated": count,
     "diverged": _records(Divergence),
     "phases": _figures,
     "failures": _records(Failure),
