@@ -128,9 +128,13 @@ def test_what_is_no_round_is_none(line: bytes) -> None:
     assert Round.parse(line) is None
 
 
-@pytest.mark.parametrize(("written", "read"), [("3", 3), ("3.0", 3), (str(2**53 + 1), 2**53 + 1), ("1.5", None)])
+@pytest.mark.parametrize(
+    ("written", "read"), [("3", 3), ("3.0", 3), (str(2**53 + 1), 2**53 + 1), ("1.5", None)]
+)
 def test_a_count_is_a_whole_number(written: str, read: int | None) -> None:
-    line = '{"round": 1, "tasks": {"a": {"jobs": N, "loss": 1.5}}, "clients": N, "dropped": N, "saturated": N}'
+    line = (
+        '{"round": 1, "tasks": {"a": {"jobs": N, "loss": 1.5}}, "clients": N, "dropped": N, "saturated": N}'
+    )
     found = Round.parse(line.replace("N", written).encode())
     assert found is not None
     assert [found.of("a").jobs, found.clients, found.dropped, found.saturated] == [read] * 4
