@@ -6,13 +6,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from histories import history
 from typer.testing import CliRunner
 
 import fedmux
 from conftest import table
 from fedmux.cli import app
 from fedmux.report.page import as_json, report, summaries
-from fedmux.runs.history import find
+from fedmux.runs.history import History, find
 
 HOSTILE = "<img src=x onerror=alert(1)></script><b>&\"'"
 
@@ -76,6 +77,18 @@ def test_the_table_says_what_the_summaries_say(runs: Path) -> None:
         assert rows[method]["accuracy"].startswith(f"{sum(values) / 2:.1%} ± ") and rows[method]["seeds"] == 2
     ratios = [mine / full for mine, full in zip(finals["random"], finals["full"])]  # paired by seed
     assert rows["random"]["relative"] == f"{sum(ratios) / 2:.3f}"
+
+
+@pytest.mark.parametrize("twice", ["full", "random"])
+def test_runs_of_one_label_and_seed_are_counted_and_not_paired(twice: str) -> None:
+    def run(label: str, seed: int, score: float, path: str = "") -> History:
+        summary = {"accuracy": {"mean": score, "minimum": score}, "tasks": {"a": {"accuracy": score}}}
+        return history([], label=label, seed=seed, path=Path(path), summary=summary)
+
+    runs = [run("full", 0, 0.5), run("full", 1, 0.5), run("random", 0, 0.25), run("random", 1, 0.25)]
+    assert {row["label"]: row["relative"] for row in summaries(runs)} == {"full": "1.000", "random": "0.500"}
+    rows = {row["label"]: row for row in summaries([*runs, run(twice, 1, 0.25, "again")])}
+    assert rows[twice]["seeds"] == 3 and rows["random"]["relative"] == ""
 
 
 def test_nothing_is_fetched_and_no_name_becomes_markup(tmp_path: Path) -> None:

@@ -184,12 +184,14 @@ def _line(label: str, runs: Sequence[History], full: dict[int, float]) -> dict[s
 
 
 def _by_seed(runs: Sequence[History]) -> dict[int, float]:
-    """Final accuracies; of runs with the same seed the first."""
+    """Final accuracies; none if two runs have the same seed, since nothing says which of them to pair."""
     found: dict[int, float] = {}
+    if len({run.seed for run in runs}) < len(runs):
+        return found
     for run in runs:
         value = number(run.summary, "accuracy", "mean")
         if value is not None:
-            found.setdefault(run.seed, value)
+            found[run.seed] = value
     return found
 
 
