@@ -1,5 +1,7 @@
 """A local rule reaches a client whole, or is refused with the remedy."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,12 +119,30 @@ def test_a_client_builds_local_rules_alone(name: str) -> None:
         read_rule(content, "a")
 
 
-def test_a_client_imports_nothing_because_a_server_names_it(tmp_path, monkeypatch) -> None:
-    (tmp_path / "stranger.py").write_text("raise SystemExit('it was imported')\n")
+@pytest.mark.parametrize("module", ["stranger", "fedmux.flower.template.client_app", "fedmux.__main__"])
+def test_a_client_imports_nothing_because_a_server_names_it(tmp_path, monkeypatch, module: str) -> None:
+    """Of fedmux, too, only what is made to be named; its template imports `task`, whatever that is here."""
+    for name in ("stranger", "task"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('it was imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    content = RecordDict({"rule.a": ConfigRecord({"class": "stranger:Rule"})})
-    with pytest.raises(FedmuxError, match='local rule "stranger:Rule": import stranger in the client app'):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    content = RecordDict({"rule.a": ConfigRecord({"class": f"{module}:Rule"})})
+    with pytest.raises(FedmuxError, match=f'local rule "{module}:Rule": import {module} in the client app'):
         read_rule(content, "a")
+    assert module not in sys.modules
+
+
+def test_a_rule_of_fedmux_is_imported_for_a_client_that_has_not_used_it() -> None:
+    script = """
+import sys
+from flwr.app import ConfigRecord, RecordDict
+from fedmux.flower.rules import read_rule
+assert "fedmux.aggregation.proximal" not in sys.modules
+name = "fedmux.aggregation.proximal:Proximal"
+print(read_rule(RecordDict({"rule.a": ConfigRecord({"class": name, "mu": 0.5})}), "a").rule.mu)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("0.5\n", "")
 
 
 @pytest.mark.parametrize(

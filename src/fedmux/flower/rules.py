@@ -1,7 +1,7 @@
 """How a local rule reaches a client: its class by name, its arguments as scalars, its correction.
 
-The client takes the class from fedmux or from a module that its own app has imported. It never imports a
-module because a server names it.
+The client takes the class from fedmux.aggregation or from a module that its own app has imported. It never
+imports any other module because a server names it.
 """
 
 import inspect
@@ -96,7 +96,7 @@ def read_rule(content: RecordDict, name: str) -> LocalRule | None:
 
 def _class(reference: str) -> type[LocalRule]:
     module = reference.partition(":")[0]
-    if module not in sys.modules and not module.startswith("fedmux."):
+    if module not in sys.modules and not module.startswith("fedmux.aggregation."):
         raise FedmuxError(f'local rule "{reference}": import {module} in the client app')
     kind = import_object(reference, "local rule")
     if not (isinstance(kind, type) and issubclass(kind, LocalRule)):
