@@ -16,9 +16,8 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.experiment.overrides import put
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.compared import Cell, combined, damaged, label_of, points
+from fedmux.runs.compared import Cell, combined, label_of, points, read_plan
 from fedmux.runs.layout import CELLS, COMPARISON, RUNS
-from fedmux.toml import read_toml
 
 Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells not to be run here: they exist elsewhere
 
@@ -47,6 +46,11 @@ class Design:
     ) -> "Design":
         """What the arguments leave open comes from the file's [compare] table, then from the experiment."""
         experiment = validated(Experiment, table, source)
+        for method in experiment.compare.methods:
+            if isinstance(method, dict) and not isinstance(method.get("label", ""), str):
+                raise FedmuxError(
+                    f"{source}: [compare] methods: the label {method['label']} should be text, in quotes"
+                )
         chosen: list[str | dict[str, Any]] = list(methods) or experiment.compare.methods
         return cls(
             table=table,
@@ -60,18 +64,15 @@ class Design:
     @classmethod
     def read(cls, path: Path) -> "Design":
         """What the comparison in a folder compares."""
-        plan = read_toml(path / COMPARISON)
-        try:
-            return cls(
-                table=plan["experiment"],
-                methods=plan["methods"],
-                seeds=plan["seeds"],
-                vary=plan["vary"],
-                baseline=plan.get("baseline"),
-                source=plan["source"],
-            )
-        except (LookupError, TypeError, AttributeError) as error:
-            raise damaged(path, error) from None
+        plan = read_plan(path, also=("experiment", "source"))
+        return cls(
+            table=plan["experiment"],
+            methods=plan["methods"],
+            seeds=plan["seeds"],
+            vary=plan["vary"],
+            baseline=plan.get("baseline"),
+            source=plan["source"],
+        )
 
     @property
     def cells(self) -> list[Cell]:

@@ -15,11 +15,10 @@ from typing import Any
 
 from fedmux.errors import FedmuxError
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.compared import Cell, cells_of
-from fedmux.runs.layout import CELLS, COMPARISON, RESULTS, RUNS, SUMMARY
+from fedmux.runs.compared import Cell, cells_of, read_plan
+from fedmux.runs.layout import CELLS, RESULTS, RUNS, SUMMARY
 from fedmux.runs.reading import Run
 from fedmux.runs.statistics import deviation, mean, paired_difference, ratios
-from fedmux.toml import read_toml
 
 Summary = dict[str, Any]  # of a finished run
 COSTS = ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
@@ -38,8 +37,8 @@ class Comparison:
     @classmethod
     def open(cls, path: Path) -> "Comparison":
         """The comparison as it is there; cells without an experiment file are not run here."""
-        plan = read_toml(path / COMPARISON)
-        cells = cells_of(plan, path)
+        plan = read_plan(path)
+        cells = cells_of(plan)
         asked = [cell for cell in cells if experiment_file(path, cell).exists()]
         return cls(path, name_of(plan.get("experiment", {})), cells, asked, plan.get("baseline"))
 

@@ -17,10 +17,11 @@ from fedmux.comparison.design import Design
 from fedmux.comparison.folder import Comparison, experiment_file
 from fedmux.distributed.devices import find_device
 from fedmux.distributed.workers import cores
+from fedmux.errors import FedmuxError
 from fedmux.experiment import Execution
 from fedmux.experiment.mistakes import validated
 from fedmux.runs.compared import Cell
-from fedmux.runs.layout import EXPERIMENT
+from fedmux.runs.layout import CELLS, EXPERIMENT
 
 RUNS_A_GPU = 4
 WAIT = 0.2  # seconds between two checks of the processes
@@ -31,6 +32,11 @@ class Schedule:
     """The runs that a comparison still needs."""
 
     def __init__(self, comparison: Comparison) -> None:
+        if not comparison.asked:
+            raise FedmuxError(
+                f"{comparison.path}: none of its experiments is in {CELLS}/; restore them, or compare again "
+                "in another folder"
+            )
         self.comparison = comparison
         self.design = Design.read(comparison.path)
         self.experiments = self.design.experiments()
@@ -92,6 +98,7 @@ class Schedule:
                 options = [*options, "--device", self.experiments[cell.name]["execution"]["device"]]
         else:
             arguments = ["run", str(experiment_file(self.comparison.path, cell)), "-o", str(folder)]
+        folder.parent.mkdir(exist_ok=True)
         with self.comparison.log(cell).open("wb") as log:
             command = [sys.executable, "-m", "fedmux", *arguments, *options, "--quiet"]
             # A session of its own: Ctrl-C reaches the runs once, from here, and lets their rounds finish.

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def cell_name(label: str, seed: int) -> str:
 
 
 def label_of(method: str | dict[str, Any]) -> str:
-    return method if isinstance(method, str) else method.get("label", method.get("name", "?"))
+    return method if isinstance(method, str) else str(method.get("label", method.get("name", "?")))
 
 
 def parse_axis(text: str) -> tuple[str, list[str]]:
@@ -68,20 +68,78 @@ def combined(
 
 
 def cells(folder: Path) -> list[Cell]:
-    """As comparison.toml lists them; those of an older version follow from its methods, keys and seeds."""
-    return cells_of(read_toml(folder / COMPARISON), folder)
+    """All runs of the comparison in a folder."""
+    return cells_of(read_plan(folder))
 
 
-def cells_of(plan: dict[str, Any], folder: Path) -> list[Cell]:
-    """From the contents of a comparison.toml."""
+def cells_of(plan: dict[str, Any]) -> list[Cell]:
+    return combined(plan["methods"], plan["vary"], plan["seeds"])
+
+
+def read_plan(folder: Path, also: Sequence[str] = ()) -> dict[str, Any]:
+    """What comparison.toml says; it has the keys in `also` too, and no value of a wrong type."""
+    plan = read_toml(folder / COMPARISON)
+    for key in ("methods", "vary", "seeds", *also):
+        if key not in plan:
+            raise _damaged(folder, f'it lacks "{key}"')
+    for key, (is_right, right) in PARTS.items():
+        if key in plan and not is_right(plan[key]):
+            raise _damaged(folder, f'"{key}" should be {right}')
+    plan["methods"] = [_with_text(method) for method in plan["methods"]]
     try:
-        if "cells" in plan:
-            return [Cell(cell["method"], cell["label"], cell["seed"]) for cell in plan["cells"]]
-        return combined(plan["methods"], plan["vary"], plan["seeds"])
-    except (LookupError, TypeError, AttributeError) as error:
-        raise damaged(folder, error) from None
+        expected = cells_of(plan)
+    except FedmuxError as error:
+        raise _damaged(folder, str(error)) from None
+    listed = [Cell(cell["method"], cell["label"], cell["seed"]) for cell in plan.get("cells", [])]
+    if listed and listed != expected:  # older versions list none
+        raise _damaged(folder, '"cells" should be the combinations of "methods", "vary" and "seeds"')
+    names = dict.fromkeys(name for cell in expected for name in (cell.method, cell.label))
+    if plan.get("baseline", expected[0].method) not in names:
+        raise _damaged(folder, f'"baseline" should be one of {", ".join(names)}')
+    return plan
 
 
-def damaged(folder: Path, error: Exception) -> FedmuxError:
-    what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-    return FedmuxError(f"{folder}: its {COMPARISON} is damaged, {what}; choose another folder with -o")
+def _damaged(folder: Path, what: str) -> FedmuxError:
+    return FedmuxError(
+        f"{folder}: its {COMPARISON} is damaged, {what}; restore it, or compare again in another folder"
+    )
+
+
+def _with_text(method: str | dict[str, Any]) -> str | dict[str, Any]:
+    """Older versions took a number as a label."""
+    return {**method, "label": label_of(method)} if "label" in method and isinstance(method, dict) else method
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_seed(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_method(value: Any) -> bool:
+    if isinstance(value, dict):
+        return _is_text(value.get("name")) and not isinstance(value.get("label"), list | dict)
+    return _is_text(value)
+
+
+def _is_cell(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return _is_text(value.get("method")) and _is_text(value.get("label")) and _is_seed(value.get("seed"))
+
+
+def _list_of(each: Callable[[Any], bool], least: int = 1) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) >= least and all(map(each, value))
+
+
+PARTS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of comparison.toml: a test, and what is right
+    "source": (_is_text, "text"),
+    "methods": (_list_of(_is_method), "a list of at least one method, each a name or a table with a name"),
+    "seeds": (_list_of(_is_seed), "a list of at least one whole number"),
+    "vary": (_list_of(_is_text, least=0), 'a list such as ["population.rate=0.1,0.2"]'),
+    "baseline": (_is_text, "the name of a method"),
+    "experiment": (lambda value: isinstance(value, dict), "a table"),
+    "cells": (_list_of(_is_cell), "a list of at least one table, each with a method, a label and a seed"),
+}
