@@ -17,19 +17,23 @@ if TYPE_CHECKING:
 def finish(run: "Run", speech: Speech) -> None:
     """The result of a run. A task that diverged is a warning; if all did, that is an error."""
     summary = run.summary
-    speech.result({**summary, "folder": str(run.path)}, lambda: _shown(run))
+    failures: list[str] = []
+    with collected(failures):
+        speech.result({**summary, "folder": str(run.path)}, lambda: _shown(run))
     diverged = summary.get("diverged", {})
     if diverged and len(diverged) == len(summary["tasks"]):
         first = next(iter(diverged.values()))
-        raise FedmuxError(
+        failures.append(
             f"{run.path}: every task has diverged, the first in round {first['round']}: {first['reason']}; "
             "lower learning_rate or set clip"
         )
-    for name, found in diverged.items():
-        notice(
-            f'warning: task "{name}" diverged in round {found["round"]}: {found["reason"]}; its model is '
+    else:
+        warn(
+            f'task "{name}" diverged in round {found["round"]}: {found["reason"]}; its model is '
             f"that of round {found['model']}; lower learning_rate or set clip"
+            for name, found in diverged.items()
         )
+    report_failures(failures)
 
 
 def _shown(run: "Run") -> "Iterator[Table | str]":
@@ -65,9 +69,21 @@ def watched(schedule: "Schedule", speech: Speech, hint: str) -> "Iterator[Progre
             raise Interrupted(f"stopped; {hint}") from None
 
 
-def report_failures(failures: list[str], divergences: Iterable[str]) -> None:
-    """Divergences are warnings, runs that failed an error."""
-    for line in divergences:
+@contextmanager
+def collected(failures: list[str]) -> Iterator[None]:
+    """An error inside becomes one more failure, so that it hides no other."""
+    try:
+        yield
+    except FedmuxError as error:
+        if str(error) not in failures:
+            failures.append(str(error))
+
+
+def warn(lines: Iterable[str]) -> None:
+    for line in lines:
         notice(f"warning: {line}")
+
+
+def report_failures(failures: list[str]) -> None:
     if failures:
         raise FedmuxError("\n".join(failures))

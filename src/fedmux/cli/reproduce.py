@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmux.cli.finishing import alone, report_failures, watched
+from fedmux.cli.finishing import alone, collected, report_failures, warn, watched
 from fedmux.cli.options import Device, Overrides, Parallel, grouped
 from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
@@ -111,7 +111,7 @@ def _all(wanted: Wanted, speech: Speech) -> None:
             _one(find(name), wanted, speech)
         except FedmuxError as problem:  # the others are not to blame
             problems.append(str(problem))
-    report_failures(problems, [])
+    report_failures(problems)
 
 
 def _one(preset: "Preset", wanted: Wanted, speech: Speech) -> None:
@@ -148,8 +148,11 @@ def _train(preset: "Preset", wanted: Wanted, speech: Speech) -> None:
     failures = [] if wanted.show else work.train(wanted.parallel, watch)
     if missing := work.missing():
         notice(f"not there: {', '.join(missing[:5])}{f' and {len(missing) - 5} more' * (len(missing) > 5)}")
-    _tell(work.results(), speech)
-    report_failures(failures, work.divergences(but=failures))
+    with collected(failures):
+        _tell(work.results(), speech)
+    with collected(failures):
+        warn(work.divergences(but=failures))
+    report_failures(failures)
 
 
 def _tell(results: "Results", speech: Speech) -> None:

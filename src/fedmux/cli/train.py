@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedmux.cli.finishing import alone, finish, report_failures, watched
+from fedmux.cli.finishing import alone, collected, finish, report_failures, warn, watched
 from fedmux.cli.options import Device, File, Folder, Overrides, Parallel, Workers, grouped
 from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
@@ -155,9 +155,12 @@ def _compare(comparison: "Comparison", parallel: int, speech: Speech) -> None:
     schedule = Schedule(comparison)
     with watched(schedule, speech, f"`fedmux resume {comparison.path}` continues") as progress:
         failures = schedule.run(parallel, progress)
-    rows = comparison.results()
-    speech.result(rows, lambda: _shown(comparison, rows))
-    report_failures(failures, comparison.divergences(but=failures))
+    with collected(failures):
+        rows = comparison.results()
+        speech.result(rows, lambda: _shown(comparison, rows))
+    with collected(failures):
+        warn(comparison.divergences(but=failures))
+    report_failures(failures)
 
 
 def _shown(comparison: "Comparison", rows: list[dict[str, Any]]) -> "Iterator[Table | str]":
@@ -166,5 +169,5 @@ def _shown(comparison: "Comparison", rows: list[dict[str, Any]]) -> "Iterator[Ta
 
     if rows:
         yield comparison_table(rows, comparison.name)
-        picture, page = draw_comparison(comparison.path, comparison.name, comparison.runs())
+        picture, page = draw_comparison(comparison.path, comparison.name, comparison.runs(), notice)
         yield f"comparison: {comparison.path}\npicture:    {picture}\nreport:     {page}"
