@@ -7,6 +7,7 @@ from fedmux.report.charts import method_accuracy, save, task_accuracy
 from fedmux.report.page import write
 from fedmux.runs.history import find
 from fedmux.runs.reading import Run
+from fedmux.runs.scale import scales_of
 
 PICTURE, PAGE = "accuracy.png", "report.html"
 
@@ -14,7 +15,8 @@ PICTURE, PAGE = "accuracy.png", "report.html"
 def draw_run(run: Run) -> Path:
     """The picture: accuracy of each task over rounds."""
     summary, picture = run.summary, run.path / PICTURE
-    save(task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"), picture)
+    title = f"{summary['name']}: {summary['method']}"
+    save(task_accuracy(run.metrics, title, scales_of(run.table)), picture)
     return picture
 
 
@@ -22,6 +24,6 @@ def draw_comparison(folder: Path, name: str, runs: Mapping[str, Mapping[int, Run
     """The picture, accuracy of each label's finished runs over rounds, and the report of all runs."""
     curves = {label: [run.metrics for run in found.values()] for label, found in runs.items() if found}
     picture, page = folder / PICTURE, folder / PAGE
-    save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
+    save(method_accuracy(curves, f"{name}: mean over tasks"), picture)
     write(find([folder]), page, name)
     return picture, page
