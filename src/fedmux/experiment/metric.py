@@ -1,12 +1,14 @@
 """A task's `metric`: a name, or a table that says what the scores of a user's own function mean."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedmux.experiment.settings import Settings
 from fedmux.runs.scale import KNOWN, Better, Scale, scale_of
 from fedmux.tasks.metrics import build_metric
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class MetricChoice(Settings):
@@ -25,15 +27,13 @@ class MetricChoice(Settings):
     better: Better | None = Field(
         None, description="`higher` or `lower`, for a function of your own; default `higher`"
     )
-    start: float | Literal["first", "constant"] | None = Field(
+    start: Finite | Literal["first", "constant"] | None = Field(
         None,
-        allow_inf_nan=False,
         description="where progress is 0: a score, `first` (before any training) or `constant` (the best "
         "constant prediction, such as the majority class); default 0 for accuracy, 0.5 for auc, else `first`",
     )
-    target: float | None = Field(
+    target: Finite | None = Field(
         None,
-        allow_inf_nan=False,
         description="where progress is 1; default the best possible score. A function of your own has none, "
         'unless its unit is "%"; without it there is no mean over tasks',
     )

@@ -100,7 +100,7 @@ class TaskRound:
         return self.metric == ACCURACY and self.progress == self.score
 
     def line(self) -> dict[str, Any]:
-        if self.plain:
+        if self.plain or self.score is None:
             scored: dict[str, Any] = {"accuracy": self.score}
         elif self.metric == ACCURACY:
             scored = {"accuracy": self.score, "progress": self.progress}

@@ -43,10 +43,6 @@ class Scale:
         """For a column or an axis: the name, with the unit where figures do not show it."""
         return f"{self.name} ({self.unit})" if self.unit and not self.share else self.name
 
-    @property
-    def axis(self) -> str:
-        return self.title if self.better == "higher" else f"{self.title}, lower is better"
-
     def words(self) -> dict[str, str]:
         """What a reader has to know, as JSON values."""
         return {"name": self.name, "unit": self.unit, "better": self.better}

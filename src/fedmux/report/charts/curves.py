@@ -21,6 +21,7 @@ from fedmux.runs.scale import ACCURACIES, Scale
 Metrics = list[Round]  # of a run
 Groups = dict[str, list[Metrics]]  # the runs of each label
 BAND = "band: range over seeds"
+LOWER = ", lower is better"  # after the title of an axis; the panel says it
 ACCURACY_TITLE = "Accuracy of each task"
 
 
@@ -170,13 +171,15 @@ def task_chart(groups: Groups, key: str, title: str, axes: Mapping[str, str]) ->
             panel = lines(
                 [row for row in rows if row["task"] in tasks_shown],
                 *(("task", "task", shown) if single else ("label", "method", labels)),
-                what,
+                what.removesuffix(LOWER),
                 last=last_round(groups),
                 domain=domains[what],
                 small=not single or len(alike) > 1,
                 marks=[mark for mark in marks if mark["task"] in tasks_shown],
             )
-            panels.append(panel.properties(title=style.panel_title("" if single else tasks_shown[0])))
+            lower = LOWER if what.endswith(LOWER) else ""
+            named = "" if single and len(alike) == 1 else ", ".join(tasks_shown)
+            panels.append(panel.properties(title=style.panel_title(f"{named}{lower}")))
     panels[0] = panels[0].add_params(style.picked("task" if single else "label"))
     if len(panels) == 1 and single:
         return panels[0].properties(title=style.titled(title, notes))
@@ -190,7 +193,7 @@ def score_chart(histories: Sequence[History]) -> Chart | None:
 
 
 def _scores(groups: Groups, scales: Mapping[str, Scale]) -> Chart | None:
-    axes = {task: f"test {scales.get(task, ACCURACIES).axis}" for task in tasks_of(groups)}
+    axes = {task: _axis(scales.get(task, ACCURACIES)) for task in tasks_of(groups)}
     what = ACCURACY_TITLE if {*axes.values()} <= {ACCURACY} else "Score of each task"
     return task_chart(groups, "score", what, axes)
 
@@ -264,6 +267,11 @@ def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -
     ]
     titled = f"{measure_of(groups).removeprefix('test ').capitalize()} {title}"
     return chart.add_params(style.picked("label")).properties(title=style.titled(titled, notes))
+
+
+def _axis(scale: Scale) -> str:
+    """The title of an axis, and which way is better where that has to be said."""
+    return ACCURACY if scale.name in ACCURACY else scale.title + (LOWER if scale.better == "lower" else "")
 
 
 def task_accuracy(metrics: Metrics, title: str, scales: Mapping[str, Scale] | None = None) -> Chart:

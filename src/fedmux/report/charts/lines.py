@@ -73,9 +73,8 @@ def far_apart(what: str, domain: tuple[float, float] | None) -> bool:
 
 def value_format(rows: Rows, what: str) -> str:
     """Per cent for accuracies and progress."""
-    known = ACCURACY in what or PROGRESS in what
-    share = known and all(0 <= row["value"] <= 1 for row in rows)
-    return style.PERCENT if share else style.PLAIN
+    share = ACCURACY in what and all(0 <= row["value"] <= 1 for row in rows)
+    return style.PERCENT if share or what.startswith(PROGRESS) else style.PLAIN
 
 
 def _tooltip(row: dict[str, Any], what: str, form: str) -> list[alt.Tooltip]:

@@ -9,6 +9,7 @@ from fedmux.report.charts.lines import span
 from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs.history import History
 from fedmux.runs.rounds import Round
+from fedmux.runs.scale import ACCURACY
 
 QUANTILES = ("p10", "p25", "median", "p75", "p90")
 BANDS = "line: median; bands: middle half and middle 80 % of the clients"
@@ -48,7 +49,8 @@ def client_accuracy(history: History) -> Chart | None:
     if not rows:
         return None
     panels: list[Chart] = []
-    axes = {task: f"{history.scales[task].title} on own data" for task in tasks}
+    titles = {task: history.scales[task].title for task in tasks}
+    axes = {task: f"{title} on own data" if title == ACCURACY else title for task, title in titles.items()}
     for what in dict.fromkeys(axes.values()):
         panels += _panels(history, [task for task in tasks if axes[task] == what], rows, what)
     measure = "Accuracy" if history.measure == "accuracy" else "Score"
