@@ -206,6 +206,9 @@ def _start_from(module: torch.nn.Module, path: str) -> None:
 def _try_out(task: Task) -> None:
     """Run one small batch through module, loss and metric, to report a mismatch before any work starts."""
     x, y = task.test[0][:2], task.test[1][:2]
+    if not x.is_floating_point() and len(task.x):  # tokens: the largest shows whether a vocabulary has all
+        row = int(task.x.flatten(1).max(1).values.argmax())
+        x, y = torch.cat([x, task.x[row : row + 1]]), torch.cat([y, task.y[row : row + 1]])
     task.module.eval()
     try:
         with torch.no_grad():
@@ -216,8 +219,9 @@ def _try_out(task: Task) -> None:
         raise
     except Exception as error:  # a user's module can raise anything
         reason = str(error).strip().splitlines()[0]
+        what = "" if x.is_floating_point() else f" with whole numbers up to {int(x.max())}"
         raise FedmuxError(
-            f"the model does not fit the data of shape {tuple(x.shape[1:])}: {reason}"
+            f"the model does not fit the data of shape {tuple(x.shape[1:])}{what}: {reason}"
         ) from None
     if loss.shape != (len(x),):
         raise FedmuxError(
