@@ -14,6 +14,7 @@ from fedmux import dynamics
 from fedmux import experiment as schema
 from fedmux.data.partition import Partition
 from fedmux.data.sizes import TwoLevels
+from fedmux.experiment.metric import MetricChoice
 from fedmux.methods import Method, registry
 from fedmux.privacy import Privacy
 from fedmux.recruitment.bids import BidLaw
@@ -25,7 +26,9 @@ NOUNS = {bool: "true or false", int: "whole number", float: "number", str: "text
 LIMITS = {"ge": "at least", "gt": "above", "le": "up to", "lt": "below"}
 SHORTHAND = {"data": "text", "learning_rate": "number or table", "methods": "list of names or tables"}
 SHORTHAND |= {"bids": "text, table or list of tables", "checkpoint_every": "whole number or time"}
-SHORTHAND |= dict.fromkeys(("method", "partition"), "text or table")  # more than the annotation says
+SHORTHAND |= dict.fromkeys(
+    ("method", "metric", "partition"), "text or table"
+)  # more than the annotation says
 
 INTRODUCTION = """<!-- Written by docs/generate.py from the schema: change that, then run `make docs`. -->
 # The experiment file
@@ -40,6 +43,7 @@ every task, `task.NAME.batch_size=16` for the task of that name. In Python the s
 [P1], [P2] and [P3] are the [papers](../README.md#papers)."""
 MODELS = """Models and their `model_options`. A `module:Class` of your own is called with the options and,
 where it has parameters of these names, with `input_shape` (without the batch) and `outputs`."""
+METRIC = """How a task is scored: a name, or a table. [metrics.md](metrics.md) explains units and progress."""
 SIZES = """One of `"equal"` (the whole pool, evenly), a number of points for every client, a range
 `[low, high]` from which each client draws, or a table with two levels:"""
 COMPARE = """What `fedmux compare` runs unless the command line says otherwise. A table in `methods` has a
@@ -51,6 +55,7 @@ EXAMPLES = {
     "task": 'name = "clothes"\ndata = "fashion-mnist-sample"\nmodel = "mlp"\nlearning_rate = 0.05\n'
     'model_options = {hidden = [64, 32]}\nclip = 5.0\npartition = {kind = "dirichlet", alpha = 0.3}',
     "learning_rate": '{initial = 0.1, schedule = "inverse", offset = 20}',
+    "metric": '{name = "mean-absolute-error", unit = "°C", start = "constant"}',
     "sizes": '{kind = "iid", sizes = {low = [9, 15], high = [90, 150], high_share = 0.1}}',
     "evaluation": "every = 5\nsamples = 2000\nthresholds = [0.5, 0.8]",
     "execution": 'device = "cpu"\nworkers = "auto"',
@@ -143,6 +148,7 @@ def page() -> str:
     add("population", schema.PopulationSettings)
     add("task", schema.TaskSettings, heading="## `[[{}]]`", start="[[{}]]\n")
     parts += [MODELS, models()]
+    add("metric", MetricChoice, METRIC, heading="### `{}` of a task", start="{} = ")
     add("learning_rate", schema.LearningRate, heading="### `{}` of a task", start="{} = ")
     add("privacy", Privacy, heading="### `{}` of a task", start="{} = ")
     parts.append("## `partition` of a task")

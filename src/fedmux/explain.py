@@ -17,10 +17,12 @@ from fedmux.experiment import Experiment
 from fedmux.fleet.engine import Engine
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.methods import options
+from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.training.assembly import assemble
 from fedmux.training.driver import view_of
 from fedmux.training.setting import Setting
+from fedmux.training.yardstick import Yardstick
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,7 @@ def explain(experiment: Experiment) -> Explanation:
 
 
 def _explain(experiment: Experiment) -> Explanation:
-    method, _ = experiment.method.fitted(experiment.metrics)
+    method, _ = experiment.method.fitted(experiment.scales)
     allocator, setting = method.allocator(), assemble(experiment)
     state = first_round(experiment, setting, method.aggregator())
     people, norms = state.population, state.signals.norms
@@ -125,8 +127,15 @@ def first_round(experiment: Experiment, setting: Setting, aggregator: Aggregator
     return replace(
         view_of(experiment, setting.tasks, people, experiment.population.budget, 0),
         signals=Signals(signals.losses, signals.norms, np.zeros(people.sizes.shape)),
-        accuracies=fleet.evaluate(models, "validation").accuracy,
+        accuracies=_progress(fleet, models),
     )
+
+
+def _progress(fleet: SimulatedFleet, models: list[Model]) -> Floats:
+    """S: on the validation part, before any training."""
+    yardstick = Yardstick(fleet)
+    yardstick.lay(models, "validation")
+    return yardstick.progress(fleet.evaluate(models, "validation").score, "validation")
 
 
 def expected(plan: Plan, people: Population) -> tuple[Floats, Ints, Floats]:

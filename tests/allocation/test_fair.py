@@ -19,6 +19,7 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
 from fedmux.runs.rounds import OverTasks
+from fedmux.runs.scale import scale_of
 from fedmux.training.assembly import assemble
 from refusals import refused
 from stepping import NOBODY, jobs, step, zero_models
@@ -328,33 +329,32 @@ def test_negative_losses_are_refused_where_fairness_compares_sizes():
         aggregator.begin(state, assignment, zero_models(3, 2))
 
 
-@pytest.mark.parametrize("score", [-3.2, 1.5, 87.0])
-def test_a_score_that_is_no_accuracy_has_no_error_rate(score):
-    state = round_state(PEOPLE, round=1, accuracies=np.array([0.5, score, 0.5]), names=("a", "b", "c"))
-    with refused(('task "b"', f"{score:g}"), 'set measure = "loss"'):
-        FairAllocator(3.0, "error", "clients").plan(state)
+def test_an_error_is_what_is_left_to_the_target_however_far_that_is():
+    state = round_state(PEOPLE, round=1, accuracies=np.array([0.5, -1.5, 1.25]), names=("a", "b", "c"))
+    plan = FairAllocator(2.0, "error", "processors").plan(state)
+    row = plan.probability[np.flatnonzero(PEOPLE.available.all(1))[0]]
+    assert row / row.sum() == pytest.approx([0.5 / 3, 2.5 / 3, 0])  # beyond its target a task needs nobody
 
 
-def test_fedfairmmfl_goes_by_loss_where_a_task_is_not_scored_by_accuracy_and_says_so():
+def test_fedfairmmfl_goes_by_loss_where_a_metric_has_no_target_and_says_so():
     method = find("fedfairmmfl")()
-    fitted, said = method.fitted({"clothes": "accuracy", "line": "negative-squared-error"})
+    fitted, said = method.fitted({"clothes": scale_of(None), "line": scale_of("my:dice")})
     assert fitted.measure == "loss" and fitted.allocator().needs == {"loss"}
-    assert said == 'method "fedfairmmfl": fairness is by loss, since task "line" is not scored by accuracy'
-    assert method.fitted({"clothes": "accuracy"}) == (method, "")
+    assert said == (
+        'method "fedfairmmfl": fairness is by loss, since the metric of task "line" has no target'
+    )
+    known = {"clothes": scale_of(None), "line": scale_of("mean-absolute-error")}
+    assert method.fitted(known) == (method, "")
     assert method.allocator().needs == {"accuracy"}
 
 
 @pytest.mark.parametrize("method", ["fedfairmmfl", "mmfl-fairvr"])
-def test_an_error_rate_of_what_is_no_accuracy_is_refused_when_the_file_is_read(method):
+def test_an_error_without_a_target_is_refused_when_the_file_is_read(method):
     small = table(method={"name": method, "measure": "error"})
-    small["task"][1] |= {"metric": "negative-squared-error"}
-    with refused(('measure = "error"', 'task "b"'), "accuracies"):
+    small["task"][1] |= {"metric": "fedmux.tasks.metrics:accuracy"}
+    with refused(('measure = "error"', 'task "b"', '"accuracy"'), "metric.target"):
         experiment_of(**small)
-
-
-def test_a_user_s_own_metric_may_be_an_accuracy():
-    small = table(method={"name": "fedfairmmfl", "measure": "error"})
-    small["task"][1] |= {"metric": "fedmux.tasks.losses:accuracy"}
+    small["task"][1] |= {"metric": {"name": "fedmux.tasks.metrics:accuracy", "unit": "%"}}
     assert experiment_of(**small).method.measure == "error"
 
 

@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def metrics(number: int, **more: Any) -> Round:
     work = {"jobs": number % 7, "uploads": number % 5} if number else {}
     tasks = {
-        name: TaskRound(accuracy=1 - 0.9 * math.exp(-number / (10 + 5 * i)), loss=1.0, **work)
+        name: TaskRound(score := 1 - 0.9 * math.exp(-number / (10 + 5 * i)), score, loss=1.0, **work)
         for i, name in enumerate(NAMES)
     }
     return Round(number, tasks, **more)
@@ -93,7 +93,7 @@ def test_a_round_without_evaluation_keeps_the_last_accuracy(clock: list[float]) 
     progress(metrics(1))
     later = metrics(2)
     for figures in later.tasks.values():
-        figures.accuracy = figures.loss = None
+        figures.score = figures.progress = figures.loss = None
     progress(later)
     assert drawn(progress, 80)[2].split()[:4] == ["clothes", "18.6%", "2", "2"]
 

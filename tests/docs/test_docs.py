@@ -20,6 +20,7 @@ from fedmux.cli import app
 from fedmux.experiment import TaskSettings
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
+from fedmux.runs.scale import KNOWN
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -214,6 +215,25 @@ def test_the_page_on_methods_shows_the_example() -> None:
     code = (EXAMPLES / "my_method.py").read_text()
     assert first("docs/add-a-method.md", "python") == code
     assert len(code.splitlines()) <= 40
+
+
+def test_the_page_on_metrics_shows_the_example_and_every_metric() -> None:
+    assert first("docs/metrics.md", "python") == (EXAMPLES / "my_metrics.py").read_text()
+    listed = re.findall(r"^\| `([\w-]+)` \|[^|]*\| (higher|lower) \|", PAGES["docs/metrics.md"], re.MULTILINE)
+    known = {scale.name: scale.better for scale in KNOWN.values()}
+    known.pop("negative-squared-error")  # for experiments from before there were others
+    assert dict(listed) == known
+
+
+def test_the_unlike_tasks_are_trained_from_their_folder(folder: Path) -> None:
+    changes = ["rounds=1", "task.local_epochs=1", "evaluation.samples=50", "population.clients=8"]
+    experiment = fedmux.Experiment.read(EXAMPLES / "unlike-tasks.toml", changes)
+    tasks = fedmux.run(experiment, folder / "run").summary["tasks"]
+    assert [found.get("metric", "accuracy") for found in tasks.values()] == [
+        "accuracy",
+        "mean-absolute-error",
+        "perplexity",
+    ]
 
 
 def test_the_example_method_runs_from_its_folder(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def test_numbers_can_be_learned_as_well_as_labels(tmp_path):
     )
     summary = fedmux.run(experiment, tmp_path / "run").summary
     assert summary["tasks"]["line"]["last_loss"] < 0.1
-    assert summary["tasks"]["line"]["last_accuracy"] == pytest.approx(-summary["tasks"]["line"]["last_loss"])
+    assert summary["tasks"]["line"]["metric"] == "mean-squared-error"
+    assert summary["tasks"]["line"]["last_score"] == pytest.approx(summary["tasks"]["line"]["last_loss"])
 
 
 def test_the_public_names_are_all_there():

@@ -310,13 +310,13 @@ def test_the_losses_of_a_round_come_from_the_scores_of_the_last_one(monkeypatch)
     monkeypatch.setattr(
         fleet.scorer, "_forward", lambda *given: (passes.append(len(given[2])), inner(*given))[1]
     )
-    accuracies = fleet.client_scores([model], asked).accuracy
+    accuracies = fleet.client_scores([model], asked).score
     fewer = asked & (np.arange(5) != 4)[:, None]
     losses = fleet.signals([model], {"loss"}, 0, fewer, None).losses
     assert passes == [60] and np.isnan(losses[[2, 4], 0]).all()
     fresh = SimulatedFleet([image_task("mlp")], seed=0)
     assert np.array_equal(losses, fresh.signals([model], {"loss"}, 0, fewer, None).losses, equal_nan=True)
-    assert np.array_equal(accuracies, fresh.client_scores([model], asked).accuracy, equal_nan=True)
+    assert np.array_equal(accuracies, fresh.client_scores([model], asked).score, equal_nan=True)
     fleet.signals([Model(model.parameters + 1, model.buffers)], {"loss"}, 0, fewer, None)
     assert passes == [60, 28]  # other weights, another pass
 
@@ -379,10 +379,10 @@ def test_scores_are_means_over_points() -> None:
     model = task.layout.read()
     with torch.no_grad():
         right = (task.module(task.x).argmax(1) == task.y).double()
-    clients = fleet.client_scores([model], np.array([[True]] * 5)).accuracy
+    clients = fleet.client_scores([model], np.array([[True]] * 5)).score
     assert clients[0, 0] == pytest.approx(float(right[:7].mean()))
     assert np.isnan(clients[2, 0])
-    assert fleet.evaluate([model], "test").accuracy[0] == pytest.approx(float(right[:5].mean()))
+    assert fleet.evaluate([model], "test").score[0] == pytest.approx(float(right[:5].mean()))
 
 
 @pytest.mark.parametrize("local", ["loop", "stacked"])

@@ -152,7 +152,7 @@ def test_signals_and_scores_in_parts_come_to_the_same(monkeypatch):
             signals.losses,
             signals.norms,
             signals.betas,
-            clients.accuracy,
+            clients.score,
             fleet.evaluate([model], "test").loss,
         ]
 

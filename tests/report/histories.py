@@ -23,7 +23,7 @@ def entry(round: int, **tasks: dict[str, Any]) -> Round:
     """A round's figures; the mean over tasks follows from those given."""
     found = line(round, tasks)
     if scores := [values["accuracy"] for values in tasks.values() if "accuracy" in values]:
-        found.accuracy = OverTasks(float(np.mean(scores)), min(scores), float(np.var(scores)))
+        found.progress = OverTasks(float(np.mean(scores)), min(scores), float(np.var(scores)))
     return found
 
 

@@ -304,7 +304,7 @@ def test_final_accuracy_is_set_against_full_participation_seed_by_seed() -> None
     rows, relative = finals.final_rows(curves.by_label(runs))
     assert relative
     assert [row["label"] for row in rows] == ["full", "random"]
-    assert (rows[1]["value"], rows[1]["low"], rows[1]["high"], rows[1]["accuracy"]) == (0.75, 0.5, 1.0, 0.45)
+    assert (rows[1]["value"], rows[1]["low"], rows[1]["high"], rows[1]["mean"]) == (0.75, 0.5, 1.0, 0.45)
 
     rows, relative = finals.final_rows(curves.by_label([run("random", 0, 0.4), run("mmfl-lvr", 0, 0.6)]))
     assert not relative
@@ -320,9 +320,9 @@ def test_final_accuracy_is_set_against_full_participation_seed_by_seed() -> None
 
 def test_final_accuracy_of_an_unfinished_run_is_the_mean_of_its_last_rounds() -> None:
     metrics = [entry(round, a={"accuracy": round / 100}) for round in range(21)]
-    assert finals.final_accuracy(history(metrics, summary=None)) == pytest.approx(0.155)
-    assert finals.final_accuracy(history(metrics[:1], summary=None)) == 0.0
-    assert finals.final_accuracy(history([], summary=None)) is None
+    assert finals.final_mean(history(metrics, summary=None)) == pytest.approx(0.155)
+    assert finals.final_mean(history(metrics[:1], summary=None)) == 0.0
+    assert finals.final_mean(history([], summary=None)) is None
 
 
 # Allocation

@@ -132,10 +132,10 @@ def test_a_judgement_is_told_in_the_unit_of_its_measure():
 def entry(round: int, a: float, b: float, **figures: list[float]) -> Round:
     """Two tasks with these accuracies, and a figure of each for every name."""
     tasks = {
-        name: TaskRound(accuracy=accuracy, **{key: values[place] for key, values in figures.items()})
+        name: TaskRound(accuracy, accuracy, **{key: values[place] for key, values in figures.items()})
         for place, (name, accuracy) in enumerate((("a", a), ("b", b)))
     }
-    return Round(round, tasks, accuracy=OverTasks((a + b) / 2, min(a, b), ((a - b) / 2) ** 2))
+    return Round(round, tasks, progress=OverTasks((a + b) / 2, min(a, b), ((a - b) / 2) ** 2))
 
 
 def run(metrics: list[Round], **changes: Any) -> History:

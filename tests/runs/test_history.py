@@ -12,7 +12,8 @@ import fedmux
 from conftest import table
 from fedmux.comparison.design import Design
 from fedmux.report.charts import CHARTS, spec
-from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
+from fedmux.runs.finals import number
+from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find
 from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Round
 
 

@@ -9,14 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Divergence, Failure, OverTasks, Round, TaskRound
+from fedmux.runs.scale import ACCURACY
 
 names = st.text(max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**80)  # JSON writes them whole, beyond what a float holds
 spreads = st.dictionaries(names, numbers, max_size=4)
-MEASURED = ("accuracy", "loss", "step_size", "learning_rate")
+MEASURED = ("loss", "step_size", "learning_rate")
+scored = (  # score, progress, metric
+    st.tuples(st.none(), st.none(), st.just(ACCURACY))
+    | numbers.map(lambda score: (score, score, ACCURACY))
+    | st.tuples(numbers, numbers, st.just(ACCURACY))
+    | st.tuples(numbers, st.none() | numbers, names.filter(lambda name: name != ACCURACY))
+)
 tasks = st.builds(
-    TaskRound,
+    lambda scored, **others: TaskRound(*scored, **others),
+    scored,
     **{
         name: st.none() | (numbers if name in MEASURED else counts)
         for name in TASK_FIGURES
@@ -24,6 +32,7 @@ tasks = st.builds(
     },
     clients=st.none() | spreads,
 )
+SCORED = ("accuracy", "score", "progress", "metric")
 failures = st.builds(Failure, client=names, task=names, phase=names, kind=names, reason=names)
 divergences = st.builds(
     Divergence,
@@ -43,7 +52,7 @@ rounds = st.builds(
     clients=st.none() | counts,
     events=st.dictionaries(names, st.lists(counts | names, max_size=3), max_size=3),
     dropped=st.none() | counts,
-    accuracy=st.none() | st.builds(OverTasks, numbers, numbers, numbers, st.none() | numbers),
+    progress=st.none() | st.builds(OverTasks, numbers, numbers, numbers, st.none() | numbers),
     probability=st.dictionaries(names, spreads, max_size=2),
     saturated=st.none() | counts,
     diverged=st.lists(divergences, max_size=2),
@@ -71,11 +80,12 @@ def is_finite(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and math.isfinite(value))
 
 
-@given(st.fixed_dictionaries({}, optional=dict.fromkeys(TASK_FIGURES, anything)))
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys((*SCORED, *TASK_FIGURES), anything)))
 @settings(max_examples=200, deadline=None)
 def test_what_is_no_finite_number_is_no_figure_of_a_task(table: dict[str, Any]) -> None:
     found = TaskRound.read(table)
-    assert all(is_finite(getattr(found, name)) for name in TASK_FIGURES if name != "clients")
+    figures = ("score", "progress", *TASK_FIGURES)
+    assert all(is_finite(getattr(found, name)) for name in figures if name != "clients")
     assert all(is_finite(value) for value in (found.clients or {}).values())
 
 
@@ -86,7 +96,7 @@ def test_whatever_a_line_has_is_read_or_left_out(table: dict[str, Any]) -> None:
     assert found is not None
     assert all(is_finite(value) for value in (found.clients, found.dropped, found.saturated, found.seconds))
     assert all(is_finite(value) for value in found.phases.values())
-    assert found.accuracy is None or all(map(is_finite, vars_of(found.accuracy)))
+    assert found.progress is None or all(map(is_finite, vars_of(found.progress)))
     assert all(isinstance(value, list) for value in found.events.values())
     found.line()
 
@@ -154,14 +164,14 @@ def test_a_line_of_an_older_version_reads() -> None:
     found = Round.read(line)
     assert found == Round(
         2,
-        {"a": TaskRound(accuracy=1, jobs=3)},
-        accuracy=OverTasks(1, 1, 0),
+        {"a": TaskRound(1, 1, jobs=3)},
+        progress=OverTasks(1, 1, 0),
         diverged=[Divergence("a", 2, "its loss is not finite", 0, 1.0, 0, False)],
     )
 
 
 def test_a_round_reads_as_its_line() -> None:
-    entry = Round(4, {"a": TaskRound(accuracy=0.5)}, accuracy=OverTasks(0.5, 0.5, 0.0), dropped=0)
+    entry = Round(4, {"a": TaskRound(0.5, 0.5)}, progress=OverTasks(0.5, 0.5, 0.0), dropped=0)
     assert "accuracy" in entry
     assert "phases" not in entry
     assert entry["tasks"]["a"]["accuracy"] == entry["accuracy"]["minimum"] == 0.5

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedmux.runs.statistics import FINAL_ROUNDS, deviation, final_accuracy, mean, paired_difference, ratios
+from fedmux.runs.statistics import FINAL_ROUNDS, deviation, final, mean, paired_difference, ratios
 
 MINE = {0: 0.5, 1: 0.6, 2: 0.55, 7: 0.1}
 BASE = {2: 0.9, 1: 0.7, 0: 0.8, 5: 0.3}
@@ -28,9 +28,9 @@ def test_what_is_undefined_is_none() -> None:
     assert deviation([0.1, 0.3]) == pytest.approx(np.sqrt(0.02))
 
 
-def test_final_accuracy_is_the_mean_of_the_last_rounds_without_the_state_before_training() -> None:
+def test_final_is_the_mean_of_the_last_rounds_without_the_state_before_training() -> None:
     curve = [(round, round / 100) for round in range(21)]
-    assert final_accuracy(curve, 20) == pytest.approx(np.mean(range(21 - FINAL_ROUNDS, 21)) / 100)
-    assert final_accuracy(curve[:3], 2) == pytest.approx(0.015)
-    assert final_accuracy(curve[:6], 20) == 0.05  # it ended before the last rounds
-    assert final_accuracy([], 20) is None
+    assert final(curve, 20) == pytest.approx(np.mean(range(21 - FINAL_ROUNDS, 21)) / 100)
+    assert final(curve[:3], 2) == pytest.approx(0.015)
+    assert final(curve[:6], 20) == 0.05  # it ended before the last rounds
+    assert final([], 20) is None

@@ -1,4 +1,4 @@
-"""Losses and metrics: one value per point, equal to torch's; users' own; refusals."""
+"""Losses: one value per point, equal to torch's; users' own; refusals."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedmux.tasks import build_loss, build_metric, default_metric
+from fedmux.tasks import build_loss
 from refusals import Words, refused
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -72,31 +72,14 @@ def test_squared_error_refuses_targets_of_another_size() -> None:
         build_loss("squared-error", {})(LOGITS, torch.ones(6))
 
 
-def test_metrics_score_points() -> None:
-    assert build_metric("accuracy")(torch.eye(3), torch.tensor([0, 2, 2])).tolist() == [1.0, 0.0, 1.0]
-    scores = build_metric("negative-squared-error")(torch.tensor([[1.0], [2.0]]), torch.tensor([3.0, 2.0]))
-    assert scores.tolist() == [-4.0, 0.0]
-
-
-def test_each_loss_has_a_default_metric() -> None:
-    losses = ("cross-entropy", "squared-error", "own_losses:margin")
-    assert [default_metric(name) for name in losses] == ["accuracy", "negative-squared-error", "accuracy"]
-
-
-def test_a_users_function_is_a_loss_or_a_metric() -> None:
+def test_a_users_function_is_a_loss() -> None:
     values = build_loss("own_losses:margin", {"gap": 2.0})(LOGITS, LABELS)
     torch.testing.assert_close(values, torch.relu(2 - LOGITS[torch.arange(6), LABELS]))
-    assert build_metric("own_losses:margin")(LOGITS, LABELS).shape == (6,)
 
 
 def test_a_users_function_that_averages_is_stopped() -> None:
-    for what, built in (
-        ("loss", build_loss("own_losses:averaged", {})),
-        ("metric", build_metric("own_losses:averaged")),
-    ):
-        place = (f'{what} "own_losses:averaged"', "()")
-        with refused(place, ("one value per point", "(6,)", 'reduction="none"')):
-            built(LOGITS, LABELS)
+    with refused(('loss "own_losses:averaged"', "()"), ("one value per point", "(6,)", 'reduction="none"')):
+        build_loss("own_losses:averaged", {})(LOGITS, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +100,3 @@ def test_what_is_no_loss_is_refused_in_one_line(
 ) -> None:
     with refused((f'loss "{name}"', *where), remedy):
         build_loss(name, options)
-
-
-def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
-    with refused('metric "f1"', ("accuracy, negative-squared-error", "module:function")):
-        build_metric("f1")

@@ -1,8 +1,9 @@
 """alpha-fair allocation across tasks: the worse a task does, the more clients it gets ([P2] Eqs. 4 and 5).
 
-A client picks task s with probability proportional to f_s^(alpha - 1), where f_s is the task's error rate
-(1 - accuracy) or its loss. alpha = 1 is uniform; alpha -> infinity sends everyone to the worst task. The
-printed Algorithm 1 uses the accuracy, which would send clients to the best task.
+A client picks task s with probability proportional to f_s^(alpha - 1), where f_s is the task's error
+(1 - accuracy; for other metrics 1 - progress) or its loss. alpha = 1 is uniform; alpha -> infinity sends
+everyone to the worst task. The printed Algorithm 1 uses the accuracy, which would send clients to the best
+task.
 """
 
 from typing import Literal
@@ -59,7 +60,7 @@ def global_loss(state: RoundState) -> Floats:
 
 
 def badness(state: RoundState, measure: Measure) -> Floats:
-    """f_s of each task (S): its error rate or its loss; 0 for a task that no client has.
+    """f_s of each task (S): its error or its loss; 0 for a task that no client has.
 
     A task whose value is unknown or not finite counts as the worst of the others, never as perfect.
     """
@@ -67,12 +68,6 @@ def badness(state: RoundState, measure: Measure) -> Floats:
     if measure == "error":
         assert state.accuracies is not None
         found = 1 - state.accuracies
-        beyond = np.isfinite(found) & (np.abs(found - 0.5) > 0.5 + 1e-6)
-        for s in np.flatnonzero(here & beyond):
-            raise FedmuxError(
-                f"{state.task(s)}: a score of {state.accuracies[s]:g} is not an accuracy, so there is no "
-                'error rate; set measure = "loss"'
-            )
     else:
         found = global_loss(state)
         demand_positive(state, np.where(here, found, np.nan))

@@ -90,7 +90,7 @@ class RoundState:
     learning_rates: Floats  # S
     costs: Floats  # S: of a job of each task, in units of the budget
     signals: Signals = Signals()
-    accuracies: Floats | None = None  # S: on the validation part of the held-out data
+    accuracies: Floats | None = None  # S: on the validation part; the progress of other metrics, NaN: unknown
     units: Floats | None = None  # S: load of a job of each task on a processor, at least 1; None: all 1
     momenta: Floats | None = None  # S: of local SGD; None: none
     names: tuple[str, ...] = ()  # S: of the tasks, for messages

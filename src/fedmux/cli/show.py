@@ -9,6 +9,8 @@ import typer
 from fedmux.cli.options import Json
 from fedmux.cli.speech import Speech
 from fedmux.errors import FedmuxError
+from fedmux.runs import finals
+from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,9 +62,9 @@ def show(
 
 
 def _comparison(rows: list[dict[str, Any]], name: str) -> "Iterator[Table | str]":
-    from fedmux.console.tables import comparison_table
+    from fedmux.console.tables import comparison_tables
 
-    yield comparison_table(rows, name)
+    yield from comparison_tables(rows, name)
 
 
 def _finished(summary: dict[str, Any]) -> "Iterator[Table | str]":
@@ -78,27 +80,24 @@ def _unfinished(folder: Path, overview: dict[str, Any]) -> "Iterator[Table | str
 
 def _overview(run: "Run") -> dict[str, Any]:
     table, summary = run.table, run.summary if run.finished else None
-    rounds, accuracy = _final(summary) if summary else _newest(run)
+    rounds, overall = (summary["rounds"], finals.overall(summary)) if summary else _newest(run)
+    plain = over_tasks_of(scales_of(table).values()) == ACCURACY
     return {
         "run": str(run.path),
         "method": table["method"]["name"] if isinstance(table["method"], dict) else table["method"],
         "seed": table["seed"],
         "rounds": f"{rounds}/{table['rounds']}",
         "state": _state(summary),
-        "accuracy": "-" if accuracy is None else f"{accuracy:.1%}",
+        "accuracy": "-" if overall is None else f"{overall:.1%}{'' if plain else ' progress'}",
     }
 
 
-def _final(summary: dict[str, Any]) -> tuple[int, float]:
-    return summary["rounds"], summary["accuracy"]["mean"]
-
-
 def _newest(run: "Run") -> tuple[int, float | None]:
-    """The last round and the last accuracy, which may be of an earlier one."""
+    """The last round and the last mean over tasks, which may be of an earlier one."""
     from fedmux.runs.reading import newest_rounds
 
     last = next(newest_rounds(run.path), None)
-    scored = (entry.accuracy.mean for entry in newest_rounds(run.path) if entry.accuracy)
+    scored = (entry.progress.mean for entry in newest_rounds(run.path) if entry.progress)
     return 0 if last is None else last.round, next(scored, None)
 
 

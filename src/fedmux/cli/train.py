@@ -54,7 +54,7 @@ def run(
 
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
     folder = folder_for(described.name, output, described.output.folder)
-    shown = RoundProgress(described.rounds, quiet=speech.silent, folder=folder)
+    shown = RoundProgress(described.rounds, quiet=speech.silent, folder=folder, scales=described.scales)
     with by_name(log, folder) as trackers, shown as progress:
         finished = run(described, folder, observers=[progress, *trackers], notice=notice)
     finish(finished, speech)
@@ -97,9 +97,9 @@ def resume(
             return
         run = Run(folder)
         if not run.finished:
-            rounds = Experiment.read(folder / EXPERIMENT).rounds
+            known = Experiment.read(folder / EXPERIMENT)
             done = next((entry.round for entry in newest_rounds(folder)), 0)
-            with RoundProgress(rounds, done, speech.silent, folder) as progress:
+            with RoundProgress(known.rounds, done, speech.silent, folder, known.scales) as progress:
                 run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)
     finish(run, speech)
 
@@ -164,10 +164,10 @@ def _compare(comparison: "Comparison", parallel: int, speech: Speech) -> None:
 
 
 def _shown(comparison: "Comparison", rows: list[dict[str, Any]]) -> "Iterator[Table | str]":
-    from fedmux.console.tables import comparison_table
+    from fedmux.console.tables import comparison_tables
     from fedmux.report.accuracy import draw_comparison
 
     if rows:
-        yield comparison_table(rows, comparison.name)
+        yield from comparison_tables(rows, comparison.name)
         picture, page = draw_comparison(comparison.path, comparison.name, comparison.runs(), notice)
         yield f"comparison: {comparison.path}\npicture:    {picture}\nreport:     {page}"

@@ -9,15 +9,17 @@ Nothing here validates an experiment or needs torch.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmux.errors import FedmuxError
+from fedmux.runs import finals
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.compared import Cell, cells_of, read_plan
 from fedmux.runs.layout import CELLS, RESULTS, RUNS, SUMMARY
 from fedmux.runs.reading import Run
+from fedmux.runs.scale import scale_of_final
 from fedmux.runs.statistics import deviation, mean, paired_difference, ratios
 
 Summary = dict[str, Any]  # of a finished run
@@ -80,7 +82,7 @@ class Comparison:
         ]
 
     def results(self) -> list[dict[str, Any]]:
-        """One row for each label: accuracy over seeds, compared with the baseline, and costs."""
+        """One row for each label: figures over seeds, compared with the baseline, and costs."""
         methods = {cell.label: cell.method for cell in self.cells}
         by_label = {
             label: {seed: run.summary for seed, run in runs.items()} for label, runs in self.runs().items()
@@ -125,19 +127,21 @@ def references(cells: Sequence[Cell], baseline: str | None) -> dict[str, str]:
 def _row(runs: dict[int, Summary], reference: dict[int, Summary]) -> dict[str, Any]:
     """Figures of the runs of one label, compared with those of another, by seed."""
     first = next(iter(runs.values()))
-    mine, theirs = _accuracies(runs), _accuracies(reference)
+    mine, theirs = _means(runs), _means(reference)
     difference, half_width = paired_difference(mine, theirs)
-
+    measure = "accuracy" if all(map(finals.by_accuracy, runs.values())) else "progress"
     return {
         "baseline": runs is reference,
         "seeds": list(runs),
         "final_rounds": first["final_rounds"],
-        "accuracy": mean(mine.values()),
-        "accuracy_std": deviation(mine.values()),
-        "minimum": mean(run["accuracy"]["minimum"] for run in runs.values()),
-        "tasks": {
-            name: mean(run["tasks"][name]["accuracy"] for run in runs.values()) for name in first["tasks"]
+        "measure": measure,  # of the figures over tasks
+        measure: mean(mine.values()),
+        f"{measure}_std": deviation(mine.values()),
+        "minimum": mean(_known(finals.overall(run, "minimum") for run in runs.values())),
+        "tasks": {  # in the unit of each
+            name: mean(_known(finals.score(run, name) for run in runs.values())) for name in first["tasks"]
         },
+        "metrics": {name: scale_of_final(final).words() for name, final in first["tasks"].items()},
         "relative": mean(ratios(mine, theirs)),
         "difference": difference,
         "difference_half_width": half_width,
@@ -149,5 +153,11 @@ def _row(runs: dict[int, Summary], reference: dict[int, Summary]) -> dict[str, A
     }
 
 
-def _accuracies(runs: dict[int, Summary]) -> dict[int, float]:
-    return {seed: run["accuracy"]["mean"] for seed, run in runs.items()}
+def _means(runs: dict[int, Summary]) -> dict[int, float]:
+    """Over tasks, by seed."""
+    found = {seed: finals.overall(run) for seed, run in runs.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

@@ -1,7 +1,7 @@
 """What a person sees while fedmux works, on stderr."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedmux.errors import FedmuxError
+from fedmux.runs import finals
 from fedmux.runs.reading import Run, is_finished, newest_rounds, read_jobs
 from fedmux.runs.rounds import Round
+from fedmux.runs.scale import ACCURACIES, Scale
 
 progress_console = Console(stderr=True, highlight=False, markup=False)  # names are the user's: no markup
 
@@ -43,12 +45,20 @@ class RoundProgress:
     A round only leaves its figures here; they are drawn four times a second, however short the rounds are.
     """
 
-    def __init__(self, rounds: int, done: int = 0, quiet: bool = False, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        rounds: int,
+        done: int = 0,
+        quiet: bool = False,
+        folder: Path | None = None,
+        scales: Mapping[str, Scale] | None = None,
+    ) -> None:
         self.quiet, self.rounds, self.done = quiet, rounds, done
         self.folder = folder  # of the run, where it says who trains
         self.live = not quiet and progress_console.is_terminal
         self.screen = Live(self, console=progress_console, refresh_per_second=4)
-        self.curves: dict[str, list[float]] = {}  # accuracies of each task so far
+        self.scales = scales or {}
+        self.curves: dict[str, list[float]] = {}  # scores of each task so far
         self.last = Round(0)
         self.began: tuple[float, int] | None = None  # when the first round came, and which
         self.bar = "#-" if progress_console.options.ascii_only else "━─"
@@ -69,19 +79,22 @@ class RoundProgress:
         self.began = self.began or (now, entry.round)
         self.last, self.done = entry, entry.round
         for name, figures in entry.tasks.items():
-            if figures.accuracy is not None:
-                self.curves.setdefault(name, []).append(figures.accuracy)
+            if figures.score is not None:
+                self.curves.setdefault(name, []).append(figures.score)
         if not self.live and not self.quiet and (self.done == self.rounds or now - self.printed > 5):
             self.printed = now
-            progress_console.print(f"round {self.done}/{self.rounds}  {self._accuracies()}")
+            progress_console.print(f"round {self.done}/{self.rounds}  {self._scores()}")
 
     def __rich__(self) -> Group:
         if self.over or not self.last.tasks:
             return Group(self._line())
         return Group(self._line(), self._tasks())
 
-    def _accuracies(self) -> str:
-        return "  ".join(f"{name} {curve[-1]:.1%}" for name, curve in self.curves.items())
+    def _scores(self) -> str:
+        return "  ".join(f"{name} {self._scale(name).show(curve[-1])}" for name, curve in self.curves.items())
+
+    def _scale(self, task: str) -> Scale:
+        return self.scales.get(task, ACCURACIES)
 
     def _line(self) -> Text:
         """How far it is, how fast, how long it will take, and who is there."""
@@ -109,13 +122,18 @@ class RoundProgress:
         pace = f"{rate:.1f} rounds/s" if rate >= 1 else f"{1 / rate:.1f} s/round"
         return [pace, f"{_clock((self.rounds - self.done) / rate)} left"]
 
+    def _scored(self) -> str:
+        """By what: the metric, if all tasks have the same."""
+        names = {self._scale(name).name for name in self.last.tasks}
+        return names.pop() if len(names) == 1 else "score"
+
     def _tasks(self) -> Table:
         """What each task has come to, and how much of the round went into it."""
         table = Table(
             Column("task", no_wrap=True, max_width=20),
             *(
                 Column(head, justify="right", no_wrap=True)
-                for head in ("accuracy", "change", "jobs", "uploads")
+                for head in (self._scored(), "change", "jobs", "uploads")
             ),
             Column("clients", no_wrap=True),
             Column("over rounds"),  # the one to give way on a narrow terminal
@@ -125,9 +143,10 @@ class RoundProgress:
         who = self._who()
         for number, (name, figures) in enumerate(self.last.tasks.items()):
             curve = self.curves.get(name, [])
-            now = f"{curve[-1]:.1%}" if curve else "-"
+            scale = self._scale(name)
+            now = scale.show(curve[-1] if curve else None)
             name += " (diverged)" if figures.diverged else ""
-            change = f"{100 * (curve[-1] - curve[-2]):+.1f}" if len(curve) > 1 else ""
+            change = scale.change(*curve[:-3:-1]) if len(curve) > 1 else ""
             work = ("" if count is None else str(count) for count in (figures.jobs, figures.uploads))
             table.add_row(Text(name), now, change, *work, who.get(number, ""), Sparkline(curve))
         return table
@@ -204,14 +223,20 @@ class ComparisonProgress:
             for name in sorted(finished - self.done):
                 summary = Run(self.folders[name]).summary
                 progress_console.print(
-                    f"{name}: accuracy {summary['accuracy']['mean']:.1%} "
-                    f"after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
+                    f"{name}: {_final(summary)}after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
                 )
         self.done = finished
         rounds = len(finished) * self.rounds
         names = [cell.name for cell in working if cell.name not in finished]
         rounds += sum(_trained(self.folders[name]) for name in names)
         self.bar.update(self.id, completed=rounds, description=", ".join(names)[:40])
+
+
+def _final(summary: dict[str, Any]) -> str:
+    """Over tasks, if there is such a figure."""
+    mean = finals.overall(summary)
+    measure = "accuracy" if finals.by_accuracy(summary) else "progress"
+    return "" if mean is None else f"{measure} {mean:.1%} "
 
 
 def _trained(folder: Path) -> int:

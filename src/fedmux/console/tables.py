@@ -4,11 +4,14 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Column, Table
+
+from fedmux.runs import finals
+from fedmux.runs.scale import Scale, scale_of_final
 
 if TYPE_CHECKING:
     from fedmux.explain import Explanation
@@ -19,54 +22,95 @@ output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty(
 
 def run_table(summary: dict[str, Any]) -> Table:
     """Final figures of a run, one row per task."""
-    thresholds = list(summary["rounds_to"])
+    thresholds, plain = list(summary["rounds_to"]), finals.by_accuracy(summary)
     title = f"{summary['name']}: {summary['method']}, {summary['rounds']} rounds, seed {summary['seed']}"
-    heads = ["accuracy", "loss", f"rounds to {', '.join(f'{100 * float(t):g}' for t in thresholds)} %"]
+    scored = ["accuracy"] if plain else ["score", "metric", "progress"]
+    marks = ", ".join(f"{100 * float(threshold):g}" for threshold in thresholds)
+    heads = [*scored, "loss", f"rounds to {marks} %"]
     table = Table(
         Column("task", no_wrap=True),
         *(Column(head, justify="right") for head in heads),
         title=title,
-        caption=f"accuracy: {_final(summary)}; loss: of the last",
+        caption=f"{'accuracy' if plain else 'score'}: {_final(summary)}; loss: of the last"
+        f"{'' if plain else '; progress: from the start (0 %) to the target (100 %)'}",
     )
 
     def first_rounds(values: dict[str, Any]) -> str:
         rounds = [values["rounds_to"][threshold] for threshold in thresholds]
         return "  ".join("-" if number is None else str(number) for number in rounds)
 
-    for name, values in summary["tasks"].items():
-        name += f" (diverged in round {values['diverged']})" if "diverged" in values else ""
-        table.add_row(name, f"{values['accuracy']:.1%}", f"{values['last_loss']:.3f}", first_rounds(values))
-    table.add_section()
-    table.add_row("mean", f"{summary['accuracy']['mean']:.1%}", "", first_rounds(summary))
+    for task, values in summary["tasks"].items():
+        name = task + (f" (diverged in round {values['diverged']})" if "diverged" in values else "")
+        scale = scale_of_final(values)
+        cells = [scale.show(finals.score(summary, task))]
+        if not plain:
+            cells += [scale.name, _percent(finals.progress(summary, task))]
+        table.add_row(name, *cells, f"{values['last_loss']:.3f}", first_rounds(values))
+    if (mean := finals.overall(summary)) is not None:
+        table.add_section()
+        blank = [] if plain else ["", ""]
+        table.add_row("mean", *blank, _percent(mean), "", first_rounds(summary))
     return table
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def comparison_tables(rows: list[dict[str, Any]], name: str) -> Iterator[Table]:
+    """Figures over tasks, and of unlike tasks also those of each."""
+    if rows[0]["measure"] != "accuracy":
+        yield scores_table(rows)
+    yield comparison_table(rows, name)
 
 
 def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
     """One row per label, best first, compared with the baseline."""
+    measure = rows[0]["measure"]
     baseline, *others = {row["against"] for row in rows}
     if others:  # one for each setting
         baseline = next((row["method"] for row in rows if row["baseline"]), "baseline")
-    heads = ["accuracy", "worst\ntask", "relative", f"points vs\n{baseline}", "uploads", "steps"]
+    heads = [measure, "worst\ntask", "relative", f"points vs\n{baseline}", "uploads", "steps"]
     table = Table(
         Column("method", overflow="fold"),  # the one to give way on a narrow terminal
         *(Column(head, justify="right", no_wrap=True) for head in heads),
-        title=f"{name}: final accuracy over tasks, seeds {_seeds(rows)}",
-        caption=f"accuracy: {_final(rows[0])} ± deviation over seeds; "
+        title=f"{name}: final {measure} over tasks, seeds {_seeds(rows)}",
+        caption=f"{measure}: {_final(rows[0])} ± deviation over seeds; "
         f"{'*: a task diverged and was paused; ' if any(row.get('diverged') for row in rows) else ''}"
         f"relative and points: paired by seed{', all else equal' if others else ''}, ± 95 % confidence; "
         "uploads and steps: a round",
     )
-    for row in sorted(rows, key=lambda row: -row["accuracy"]):
+    for row in sorted(rows, key=_best_first):
         table.add_row(
             row["label"] + (" *" if row.get("diverged") else ""),
-            f"{row['accuracy']:.1%}" + _plus_minus(row["accuracy_std"], ".1%"),
-            f"{row['minimum']:.1%}",
+            _percent(row[measure]) + _plus_minus(row[f"{measure}_std"], ".1%"),
+            _percent(row["minimum"]),
             f"{row['relative']:.3f}" if row["relative"] is not None else "-",
             _points(row),
             f"{row['uploads']:.1f}",
             f"{row['gradient_steps']:.0f}",
         )
     return table
+
+
+def scores_table(rows: list[dict[str, Any]]) -> Table:
+    """Final scores of unlike tasks, each in its own unit."""
+    scales = {task: Scale(**words) for row in rows for task, words in row["metrics"].items()}
+    lower = [task for task, scale in scales.items() if scale.better == "lower"]
+    table = Table(
+        Column("method", overflow="fold"),
+        *(Column(f"{task}\n{scale.title}", justify="right") for task, scale in scales.items()),
+        title="final score of each task",
+        caption=f"mean over seeds{'; lower is better: ' if lower else ''}{', '.join(lower)}",
+    )
+    for row in sorted(rows, key=_best_first):
+        scores = (scale.show(row["tasks"].get(task), unit=False) for task, scale in scales.items())
+        table.add_row(row["label"], *scores)
+    return table
+
+
+def _best_first(row: dict[str, Any]) -> float:
+    return -(row[row["measure"]] or 0.0)
 
 
 def _final(figures: dict[str, Any]) -> str:

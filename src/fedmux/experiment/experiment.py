@@ -28,7 +28,7 @@ from fedmux.experiment.sections import (
 )
 from fedmux.experiment.settings import Settings
 from fedmux.experiment.task import TaskSettings
-from fedmux.tasks.losses import default_metric
+from fedmux.runs.scale import Scale
 
 
 class Experiment(Settings):
@@ -77,13 +77,13 @@ class Experiment(Settings):
                 f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
             )
         self.method.check(len(self.tasks))
-        self.method.fitted(self.metrics)
+        self.method.fitted(self.scales)
         return self
 
     @property
-    def metrics(self) -> dict[str, str]:
-        """The metric of each task, by name."""
-        return {task.name: task.metric or default_metric(task.loss) for task in self.tasks}
+    def scales(self) -> dict[str, Scale]:
+        """How to read the scores of each task, by name."""
+        return {task.name: task.scale for task in self.tasks}
 
     @classmethod
     def read(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Experiment":

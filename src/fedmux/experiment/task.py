@@ -11,8 +11,10 @@ from pydantic import (
 
 from fedmux.data.dataset import Dataset
 from fedmux.data.partition import Iid, Partition
+from fedmux.experiment.metric import MetricChoice, metric_of
 from fedmux.experiment.settings import Settings
 from fedmux.privacy import Privacy
+from fedmux.runs.scale import Scale, default_metric, scale_of
 
 
 class LearningRate(Settings):
@@ -85,10 +87,10 @@ class TaskSettings(Settings):
     loss_options: dict[str, Any] = Field(
         {}, description="keyword arguments of the loss, such as `{label_smoothing = 0.1}`"
     )
-    metric: str | None = Field(
+    metric: Annotated[MetricChoice, BeforeValidator(metric_of)] | None = Field(
         None,
-        description="score per point, higher is better: `accuracy`, `negative-squared-error`, or "
-        "`module:function`; the default depends on the loss",
+        description="how the task is scored: a name or a table; default `mean-squared-error` with the loss "
+        "`squared-error`, else `accuracy`",
     )
     partition: Annotated[Partition, BeforeValidator(_partition)] = Field(
         Iid(), description="how the training points are divided among the clients"
@@ -114,3 +116,12 @@ class TaskSettings(Settings):
         None, description="clip whole updates and add noise before they leave a client; default neither"
     )
     initial_weights: str | None = Field(None, description="a `.safetensors` file with weights to start from")
+
+    @property
+    def scored_by(self) -> str:
+        """The metric's name."""
+        return self.metric.name if self.metric else default_metric(self.loss)
+
+    @property
+    def scale(self) -> Scale:
+        return self.metric.scale() if self.metric else scale_of(None, self.loss)

@@ -23,7 +23,7 @@ LastSent = Callable[[int, Ints], Tensor]  # task, clients -> their last updates 
 class Scores:
     """The global models' quality: one entry per task, or per client and task."""
 
-    accuracy: Floats  # S, or N x S
+    score: Floats  # S, or N x S: by each task's metric
     loss: Floats  # S, or N x S
 
 

@@ -15,6 +15,7 @@ from fedmux.fleet import Scores
 from fedmux.fleet.engine import CPU, Engine, whole
 from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
+from fedmux.tasks.metrics import Metric
 from fedmux.tasks.task import Task
 
 BATCH = 64  # points of a forward pass; larger batches are slower on a CPU
@@ -59,12 +60,23 @@ class Scorer:
             x, y = task.test if part == "test" else task.validation
             x, y = (x[:GLANCE], y[:GLANCE]) if part == "glance" else (x, y)
             points.append(len(x))
-            mine = slice(*(len(x) * rank // self.team.size for rank in (self.team.rank, self.team.rank + 1)))
-            sums.append(self._forward(task, model, x[mine], y[mine]).sum(1))
+            sums.append(self._sums(task, model, x, y))
         totals = torch.stack(sums).cpu().numpy()
         self.team.sum(totals)
-        loss, accuracy = totals.T / np.array(points)
-        return Scores(accuracy, loss)
+        loss, means = totals.T / np.array(points)
+        return Scores(np.array([task.metric.finish(m) for task, m in zip(self.tasks, means)]), loss)
+
+    def _sums(self, task: Task, model: Model, x: Tensor, y: Tensor) -> Tensor:
+        """Of losses and values over this process's part of the points."""
+        rank, size = self.team.rank, self.team.size
+        if task.metric.whole is None:
+            mine = slice(len(x) * rank // size, len(x) * (rank + 1) // size)
+            return self._forward(task, model, x[mine], y[mine]).sum(1)
+        if rank:  # such a score cannot be divided: the first process has all points
+            return torch.zeros(2, dtype=torch.float64, device=x.device)
+        values = self._forward(task, model, x, y)
+        score = task.metric.whole(values[1:].cpu().numpy())
+        return torch.stack([values[0].sum(), torch.full_like(values[0, 0], score * len(x))])
 
     def client_scores(self, models: list[Model], available: Bools) -> Scores:
         losses, scores = self.client_values(models, available)
@@ -84,12 +96,13 @@ class Scorer:
             def score(rows: slice, s: int = s, clients: Ints = clients) -> None:
                 x, y, offsets = self.tasks[s].points_of(clients[rows])
                 values = self._forward(self.tasks[s], models[s], x, y)
-                found.append((s, clients[rows], client_means(values, offsets)))
+                found.append((s, clients[rows], by_client(self.tasks[s].metric, values, offsets)))
 
             in_parts(len(clients), score, self.release)
         values = np.zeros((2, *asked.shape))
         for s, clients, means in found:  # the first of these waits for the device
-            values[:, clients, s] = means.cpu().numpy()
+            losses, scores = means.cpu().numpy()
+            values[:, clients, s] = losses, self.tasks[s].metric.finish(scores)
         if fresh:
             self.team.sum(values)
         for s in fresh:
@@ -114,20 +127,28 @@ class Scorer:
 def forward(
     task: Task, model: Model, x: Tensor, y: Tensor, engine: Engine = CPU, release: Release = nothing
 ) -> Tensor:
-    """Loss and score of each point under a global model (2 x points, float64)."""
+    """Loss and the metric's values of each point under a global model (1 + k x points, float64)."""
     task.layout.write(model)
     task.module.eval()
     batch = BATCH if x.device.type == "cpu" else DEVICE_BATCH
-    parts = [torch.zeros(2, 0, dtype=torch.float64, device=x.device)]
+    parts: list[Tensor] = []
 
     def score(rows: slice) -> None:
         outputs = whole(task.module(x[rows]))
-        values = task.loss(outputs, y[rows]), task.metric(outputs, y[rows])
-        parts.append(torch.stack([value.double() for value in values]))
+        losses, values = task.loss(outputs, y[rows]), task.metric(outputs, y[rows])
+        parts.append(torch.cat([losses[None].double(), values.double()]))
 
     with engine.computing():
         in_parts(len(x), score, release, most=batch)
-    return torch.cat(parts, dim=1)
+    return torch.cat(parts, dim=1) if parts else torch.zeros(2, 0, dtype=torch.float64, device=x.device)
+
+
+def by_client(metric: Metric, values: Tensor, offsets: Ints) -> Tensor:
+    """Of each client's range of points: the mean loss, and the mean that the metric's score is made of."""
+    if metric.whole is None:
+        return client_means(values, offsets)
+    scores = torch.from_numpy(metric.of_ranges(values[1:].cpu().numpy(), offsets))
+    return torch.cat([client_means(values[:1], offsets), scores[None].to(values)])
 
 
 def client_means(values: Tensor, offsets: Ints) -> Tensor:

@@ -16,7 +16,7 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.fleet import TRAINED_SIGNALS
 from fedmux.fleet.local import TightLoop
-from fedmux.fleet.scoring import forward
+from fedmux.fleet.scoring import by_client, forward
 from fedmux.flower.rules import read_rule
 from fedmux.flower.tasks import FlowerTask, How, from_experiment
 from fedmux.flower.wire import Hello, Job, jobs, tensor, vectors
@@ -88,8 +88,11 @@ def _evaluate(tasks: Tasks, asked: RecordDict, context: Context) -> RecordDict:
     content = RecordDict()
     for name, job in jobs(asked).items():
         task = _task(tasks, name, context, job)
-        loss, score = forward(task, job.model, task.x, task.y).mean(1).tolist()
-        content[f"score.{name}"] = MetricRecord({"loss": loss, "score": score})
+        values = forward(task, job.model, task.x, task.y)
+        loss, mean = by_client(task.metric, values, np.array([0, len(task.x)]))[:, 0].tolist()
+        score = float(task.metric.finish(np.array(mean)))
+        # A score may be undefined on a client's own points, such as auc where all have one label.
+        content[f"score.{name}"] = MetricRecord({"loss": loss} | ({"score": score} if score == score else {}))
     return content
 
 

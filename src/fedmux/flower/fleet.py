@@ -5,7 +5,7 @@ failure with its reason.
 """
 
 import math
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -177,8 +177,8 @@ class FlowerFleet:
             for s in np.flatnonzero(available[client]).tolist():
                 self._put(contents.setdefault(node, RecordDict()), s, models[s], client, 0)
         scores, losses = np.full((2, *available.shape), np.nan)
-        for client, s, report in self._reports(EVALUATE, contents, "score", ["score", "loss"]):
-            scores[client, s], losses[client, s] = report["score"], report["loss"]
+        for client, s, report in self._reports(EVALUATE, contents, "score", ["loss"], ["score"]):
+            scores[client, s], losses[client, s] = report.get("score", np.nan), report["loss"]
         return Scores(scores, losses)
 
     # Messages
@@ -201,15 +201,21 @@ class FlowerFleet:
         )
 
     def _reports(
-        self, kind: str, contents: Mapping[int, RecordDict], key: str, wanted: list[str]
+        self,
+        kind: str,
+        contents: Mapping[int, RecordDict],
+        key: str,
+        wanted: list[str],
+        welcome: Sequence[str] = (),
     ) -> Iterator[tuple[int, int, dict[str, float]]]:
-        """The wanted scalars of each client and task that was asked, where they are sound."""
+        """The wanted scalars of each client and task that was asked, and those that are welcome, where they
+        are sound."""
         for node, reply in self._ask(kind, contents):
             client = self.roster.nodes[node]
             for s, task in enumerate(self.tasks):
                 if f"job.{task.name}" not in contents[node].config_records:
                     continue
-                report = scalars(reply, f"{key}.{task.name}", wanted)
+                report = scalars(reply, f"{key}.{task.name}", wanted, welcome)
                 if report is None:
                     self._fail(client, s, kind, "missing", f"no {' and '.join(wanted)} in the reply")
                 elif not self._sound(report):

@@ -59,6 +59,10 @@ class Operator:
         )
         self._scores = {
             "accuracy": gauge("task_accuracy", "On the server's test points", "task"),
+            "score": gauge("task_score", "The same by another metric, in its own unit", "task"),
+            "progress": gauge(
+                "task_progress", "Of such a task, from its start (0) to its target (1)", "task"
+            ),
             "loss": gauge("task_loss", "On the server's test points", "task"),
         }
         self._work = {

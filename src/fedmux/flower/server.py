@@ -33,6 +33,7 @@ from fedmux.runs.atomic import write_atomically
 from fedmux.runs.layout import CLIENTS, EVENTS, EXPERIMENT, POPULATION, RELEASES
 from fedmux.runs.reading import Run
 from fedmux.runs.rounds import Round
+from fedmux.runs.scale import Scale
 from fedmux.runs.writing import RunFolder
 from fedmux.tasks.task import Task
 from fedmux.training.assembly import local_sgd
@@ -175,7 +176,10 @@ def _train(
     meet()
     notice(f"{len(fleet.roster.nodes)} clients are there")
     setting = _setting(experiment, tasks, fleet.roster, meet, record.path / POPULATION)
-    observers: list[Observer] = [operator.round, lambda entry: notice(_line(entry, experiment.rounds))]
+    observers: list[Observer] = [
+        operator.round,
+        lambda entry: notice(_line(entry, experiment.rounds, experiment.scales)),
+    ]
     training = Training(experiment, setting, record, observers, fleet=fleet)
     training.start(notice)
     begun.append(training)
@@ -238,9 +242,11 @@ def _people(file: Path) -> Population | None:
         return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
 
 
-def _line(entry: Round, rounds: int) -> str:
+def _line(entry: Round, rounds: int, scales: Mapping[str, Scale]) -> str:
     scores = [
-        f"{name} {task.accuracy:.1%}" for name, task in entry.tasks.items() if task.accuracy is not None
+        f"{name} {scales[name].show(task.score)}"
+        for name, task in entry.tasks.items()
+        if task.score is not None
     ]
     return f"round {entry.round}/{rounds}  {'  '.join(scores)}"
 

@@ -13,8 +13,8 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
+from fedmux.runs.scale import default_metric, scale_of
 from fedmux.tasks import build_loss, build_metric
-from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
 
 NodeConfig = Mapping[str, Any]  # what a SuperNode was started with, such as partition-id
@@ -67,6 +67,7 @@ class FlowerTask:
             module=self.module(),
             loss=build_loss(self.loss, dict(self.loss_options)),
             metric=build_metric(self.metric or default_metric(self.loss)),
+            scale=scale_of(self.metric, self.loss),
             x=points[0],
             y=points[1],
             offsets=offsets,
@@ -111,7 +112,7 @@ def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
             held_out=partial(_itself, (task.validation, task.test)),
             loss=settings.loss,
             loss_options=settings.loss_options,
-            metric=settings.metric,
+            metric=settings.scored_by,
         )
         for number, (task, settings) in enumerate(zip(setting.tasks, experiment.tasks))
     }

@@ -10,6 +10,7 @@ the settings of local training.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,10 +77,12 @@ class Hello:
         return cls(client, processors, dict(zip(map(str, tasks), sizes)))
 
 
-def scalars(content: RecordDict, name: str, wanted: list[str]) -> dict[str, float] | None:
-    """Numbers of a report; None if one is missing or not a number."""
+def scalars(
+    content: RecordDict, name: str, wanted: Sequence[str], welcome: Sequence[str] = ()
+) -> dict[str, float] | None:
+    """Numbers of a report; None if a wanted one is missing, or one is not a number."""
     record: dict[str, Any] = dict(content.metric_records.get(name) or {})
-    values = {key: record.get(key) for key in wanted}
+    values = {key: record.get(key) for key in (*wanted, *(key for key in welcome if key in record))}
     if not all(isinstance(value, int | float) for value in values.values()):
         return None
     return {key: float(value) for key, value in values.items() if value is not None}

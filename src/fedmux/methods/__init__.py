@@ -15,6 +15,7 @@ from fedmux.aggregation import Aggregator
 from fedmux.allocation import Allocator
 from fedmux.errors import FedmuxError
 from fedmux.importing import closest, import_object
+from fedmux.runs.scale import Scale
 
 _REGISTRY: dict[str, type["Method"]] = {}
 
@@ -44,7 +45,7 @@ class Method(BaseModel):
     def check(self, tasks: int) -> None:
         """Reject an experiment that this method cannot run."""
 
-    def fitted(self, metrics: Mapping[str, str]) -> tuple["Method", str]:
+    def fitted(self, scales: Mapping[str, Scale]) -> tuple["Method", str]:
         """The method adapted to the tasks' metrics (by task name), and a notice for the user, if any.
 
         FedmuxError if it cannot use one of them.

@@ -17,7 +17,7 @@ from fedmux.errors import FedmuxError
 from fedmux.methods import Method, register
 from fedmux.methods.baselines import Sampled
 from fedmux.population import Bools
-from fedmux.tasks.losses import METRICS
+from fedmux.runs.scale import Scale
 
 
 def _as_written(alpha: float) -> float | str:
@@ -41,18 +41,18 @@ class FedFair(Sampled):
     )
     measure: Measure | Literal["auto"] = Field(
         "auto",
-        description="how badly a task does: its `error` rate or its `loss`; `auto`: the error rate if every "
-        "task is scored by accuracy, else the loss",
+        description="how badly a task does: its `error` (1 - accuracy, or 1 - progress of other metrics) or "
+        "its `loss`; `auto`: the error if every metric has a target, else the loss",
     )
 
-    def fitted(self, metrics: Mapping[str, str]) -> tuple[Method, str]:
-        other = next((task for task, metric in metrics.items() if metric != "accuracy"), None)
-        if self.measure == "auto" and other is not None:
+    def fitted(self, scales: Mapping[str, Scale]) -> tuple[Method, str]:
+        lost = next((task for task, scale in scales.items() if scale.target is None), None)
+        if self.measure == "auto" and lost is not None:
             notice = (
-                f'method "{self.name}": fairness is by loss, since task "{other}" is not scored by accuracy'
+                f'method "{self.name}": fairness is by loss, since the metric of task "{lost}" has no target'
             )
             return self.model_copy(update={"measure": "loss"}), notice
-        demand_accuracies(self.name, self.measure, metrics)
+        demand_targets(self.name, self.measure, scales)
         return self, ""
 
     def allocator(self) -> Allocator:
@@ -60,13 +60,13 @@ class FedFair(Sampled):
         return FairAllocator(self.alpha, measure, self.participation)
 
 
-def demand_accuracies(method: str, measure: str, metrics: Mapping[str, str]) -> None:
-    """1 - score is an error rate only for accuracies; a user's own metric is checked once it has values."""
-    for task, metric in metrics.items():
-        if measure == "error" and metric in METRICS and metric != "accuracy":
+def demand_targets(method: str, measure: str, scales: Mapping[str, Scale]) -> None:
+    """An error is what is left to the target."""
+    for task, scale in scales.items():
+        if measure == "error" and scale.target is None:
             raise FedmuxError(
-                f'method "{method}": measure = "error" needs accuracies, but task "{task}" is scored by '
-                f'"{metric}"; set measure = "loss"'
+                f'method "{method}": measure = "error" needs a target for each metric, and "{scale.name}" of '
+                f'task "{task}" has none; set metric.target, or measure = "loss"'
             )
 
 
@@ -109,12 +109,14 @@ class FairVr(Method):
     alpha: Alpha = Field(
         3.0, ge=1, description="1: the same for all tasks; larger: more jobs for the worst task"
     )
-    measure: Measure = Field("loss", description="how badly a task does: its loss or its error rate")
+    measure: Measure = Field(
+        "loss", description="how badly a task does: its `loss` or its `error` (1 - progress)"
+    )
     floor: float = Field(1e-3, gt=0, description="added to every score, as a fraction of the mean score")
     draws: Draws = Field("independent", description="how processors are drawn; all have the same marginals")
 
-    def fitted(self, metrics: Mapping[str, str]) -> tuple[Method, str]:
-        demand_accuracies(self.name, self.measure, metrics)
+    def fitted(self, scales: Mapping[str, Scale]) -> tuple[Method, str]:
+        demand_targets(self.name, self.measure, scales)
         return self, ""
 
     def allocator(self) -> Allocator:

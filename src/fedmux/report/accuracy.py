@@ -8,6 +8,7 @@ from fedmux.report.page import write
 from fedmux.runs.history import find
 from fedmux.runs.reading import Run, read_rounds
 from fedmux.runs.rounds import Round
+from fedmux.runs.scale import scales_of
 
 PICTURE, PAGE = "accuracy.png", "report.html"
 
@@ -15,7 +16,8 @@ PICTURE, PAGE = "accuracy.png", "report.html"
 def draw_run(run: Run) -> Path:
     """The picture: accuracy of each task over rounds."""
     summary, picture = run.summary, run.path / PICTURE
-    save(task_accuracy(run.metrics, f"{summary['name']}: {summary['method']}"), picture)
+    title = f"{summary['name']}: {summary['method']}"
+    save(task_accuracy(run.metrics, title, scales_of(run.table)), picture)
     return picture
 
 
@@ -32,6 +34,6 @@ def draw_comparison(
 
     curves = {label: [readable(run) for run in found.values()] for label, found in runs.items() if found}
     picture, page = folder / PICTURE, folder / PAGE
-    save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
+    save(method_accuracy(curves, f"{name}: mean over tasks"), picture)
     write(find([folder]), page, name)
     return picture, page

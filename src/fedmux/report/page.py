@@ -1,7 +1,7 @@
 """A report: one HTML page with everything in it, for one run or for many. It needs no network to open."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -13,10 +13,12 @@ from markupsafe import Markup
 
 from fedmux.errors import FedmuxError
 from fedmux.report.charts import CHARTS, Kind, save, spec, theme
+from fedmux.runs import finals
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.history import BROKEN, History, number
+from fedmux.runs.history import BROKEN, History
 from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
 from fedmux.runs.reading import read_text
+from fedmux.runs.scale import over_tasks_of
 from fedmux.runs.statistics import FINAL_ROUNDS, deviation, mean, ratios
 
 EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLite = vegaLite;"
@@ -58,6 +60,8 @@ def report(histories: Sequence[History], title: str) -> str:
     of_one = [kind for kind in CHARTS if not kind.several]
     rows = summaries(histories)
     finished = [history.summary for history in histories if history.summary]
+    scales = {task: scale for history in histories for task, scale in history.scales.items()}
+    measure = over_tasks_of(scales.values())
     values = {
         "title": title,
         "version": version("fedmux"),
@@ -71,7 +75,7 @@ def report(histories: Sequence[History], title: str) -> str:
             for history in histories
             for task, round in history.diverged.items()
         ],
-        "tasks": list(dict.fromkeys(task for history in histories for task in history.tasks)),
+        "tasks": [(task, scale.title) for task, scale in scales.items()],
         "charts": charts,
         "details": [
             (label, figures.of([history], f"run{place}-", of_one))
@@ -79,7 +83,8 @@ def report(histories: Sequence[History], title: str) -> str:
         ],
         "left_out": list(representatives)[MOST_DETAILED:] if several else [],
         "configurations": [_configuration(*pair) for pair in representatives.items()],
-        "accuracy": accuracy,
+        "measure": measure,
+        "overall": overall,
         "figure": figure,
     }
     return templates().get_template("report.html").render(**values, **figures.scripts())
@@ -98,7 +103,7 @@ class Figures:
             if (chart := kind.draw(histories)) is not None:
                 name = f"{prefix}{kind.key}"
                 self.specs[name] = {**spec(chart), "config": {}}  # the page's own, light or dark
-                shown.append({"id": name, "title": kind.title, "caption": kind.caption})
+                shown.append({"id": name, "title": kind.called(histories), "caption": kind.caption})
         return shown
 
     def scripts(self) -> dict[str, Markup]:
@@ -143,9 +148,9 @@ def write_pictures(histories: Sequence[History], folder: Path) -> list[Path]:
     return written
 
 
-def accuracy(history: History) -> str:
-    """Final accuracy over tasks, or the newest of a run that is not finished."""
-    return percent(history.accuracy())
+def overall(history: History) -> str:
+    """Final mean over tasks, or the newest of a run that is not finished."""
+    return percent(history.overall())
 
 
 def percent(value: float | None) -> str:
@@ -156,7 +161,7 @@ def summaries(histories: Sequence[History]) -> list[dict[str, Any]]:
     """A line for each method: its finished runs, mean and deviation over seeds, best first."""
     by_label: dict[str, list[History]] = {}
     for history in histories:
-        if number(history.summary, "accuracy", "mean") is not None:
+        if history.summary is not None and _table(history.summary.get("tasks")):
             by_label.setdefault(history.label, []).append(history)
     full = _by_seed(by_label.get("full", []))
     rows = [_line(label, found, full) for label, found in by_label.items()]
@@ -165,31 +170,34 @@ def summaries(histories: Sequence[History]) -> list[dict[str, Any]]:
 
 def _line(label: str, runs: Sequence[History], full: dict[int, float]) -> dict[str, Any]:
     found = [run.summary or {} for run in runs]
-    values = _values(found, "accuracy", "mean")
-    average, spread, rounds = mean(values) or 0.0, deviation(values), _mean(found, "rounds") or 1.0
+    values = _known(map(finals.overall, found))
+    average, spread, rounds = mean(values), deviation(values), _mean(found, "rounds") or 1.0
     relative = mean(ratios(_by_seed(runs), full))
-    tasks = dict.fromkeys(task for summary in found for task in _table(summary.get("tasks")))
+    scales = {task: scale for run in runs for task, scale in run.scales.items()}
     return {
         "label": label,
-        "order": -average,
+        "order": -(average or 0.0),
         "seeds": len(found),
-        "accuracy": percent(average) + ("" if spread is None else f" ± {spread:.1%}"),
-        "minimum": percent(_mean(found, "accuracy", "minimum")),
+        "overall": percent(average) + ("" if spread is None else f" ± {spread:.1%}"),
+        "minimum": percent(mean(_known(finals.overall(summary, "minimum") for summary in found))),
         "relative": "" if relative is None else f"{relative:.3f}",
         "uploads": f"{(_mean(found, 'totals', 'uploads') or 0) / rounds:.1f}",
         "steps": f"{(_mean(found, 'totals', 'gradient_steps') or 0) / rounds:.0f}",
         "seconds": f"{_mean(found, 'seconds') or 0:.0f}",
-        "tasks": {task: percent(_mean(found, "tasks", task, "accuracy")) for task in tasks},
+        "tasks": {
+            task: scale.show(mean(_known(finals.score(summary, task) for summary in found)))
+            for task, scale in scales.items()
+        },
     }
 
 
 def _by_seed(runs: Sequence[History]) -> dict[int, float]:
-    """Final accuracies; none if two runs have the same seed, since nothing says which of them to pair."""
+    """Final means over tasks; none if two runs have the same seed: nothing says which of them to pair."""
     found: dict[int, float] = {}
     if len({run.seed for run in runs}) < len(runs):
         return found
     for run in runs:
-        value = number(run.summary, "accuracy", "mean")
+        value = finals.overall(run.summary)
         if value is not None:
             found[run.seed] = value
     return found
@@ -199,13 +207,12 @@ def _table(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _values(summaries: Sequence[dict[str, Any]], *keys: str) -> list[float]:
-    found = [number(summary, *keys) for summary in summaries]
-    return [value for value in found if value is not None]
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _mean(summaries: Sequence[dict[str, Any]], *keys: str) -> float | None:
-    return mean(_values(summaries, *keys))
+    return mean(_known(finals.number(summary, *keys) for summary in summaries))
 
 
 def _representatives(histories: Sequence[History]) -> dict[str, History]:

@@ -16,7 +16,8 @@ from fedmux.reproduce.outcome import KeptRun, Outcome, Part
 from fedmux.reproduce.tables import markdown
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.environment import environment
-from fedmux.runs.history import History, number
+from fedmux.runs.finals import number, progress
+from fedmux.runs.history import History
 from fedmux.runs.layout import SUMMARY
 from fedmux.runs.reading import read_environment
 
@@ -51,7 +52,7 @@ def summary(
                 "method": label,
                 "seed": run.seed,
                 "task": task,
-                "final_accuracy": number(run.summary, "tasks", task, "accuracy"),
+                "final_accuracy": progress(run.summary, task),
                 **({DIVERGED: run.diverged[task]} if task in run.diverged else {}),
             }
             for part, label, run in runs

@@ -211,7 +211,7 @@ def _run(
         tasks=list(final),
         rounds=max(rounds),
         state=FINISHED,
-        metrics=[replace(entry, accuracy=_over_tasks(entry)) for entry in rounds.values()],
+        metrics=[replace(entry, progress=_over_tasks(entry)) for entry in rounds.values()],
         summary={"accuracy": asdict(OverTasks.of(np.array(list(known.values())))), "tasks": tasks},
         measures={measure: found.seeds.get(seed) for measure, found in table.items()},
     )

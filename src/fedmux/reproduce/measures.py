@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedmux.errors import FedmuxError
-from fedmux.runs.history import History, number
+from fedmux.runs.finals import number, overall, progress
+from fedmux.runs.history import History
 from fedmux.runs.rounds import Round
 from fedmux.runs.statistics import FINAL_ROUNDS
 
@@ -33,23 +34,27 @@ class Measure:
         return " ± ".join(numbers) + unit
 
 
-def _summary(*keys: str) -> Read:
-    return lambda run, _base, _at: number(run.summary, *keys)
+def _summary(key: str) -> Read:
+    return lambda run, _base, _at: number(run.summary, key)
+
+
+def _overall(which: str) -> Read:
+    return lambda run, _base, _at: overall(run.summary, which)
 
 
 def _relative(of: str) -> Read:
     """To the baseline's run of the same seed."""
 
     def read(run: History, base: History | None, _at: str) -> float | None:
-        mine = number(run.summary, "accuracy", of)
-        theirs = number(base.summary, "accuracy", of) if base else None
+        mine = overall(run.summary, of)
+        theirs = overall(base.summary, of) if base else None
         return mine / theirs if mine is not None and theirs else None
 
     return read
 
 
 def _task_spread(run: History, _base: History | None, _at: str) -> float | None:
-    found = [number(run.summary, "tasks", task, "accuracy") for task in run.tasks]
+    found = [progress(run.summary, task) for task in run.tasks]
     known = [value for value in found if value is not None]
     return float(np.std(known)) if known else None
 
@@ -62,15 +67,15 @@ def _job_share(run: History, _base: History | None, task: str) -> float | None:
 
 
 def _of_task(run: History, _base: History | None, task: str) -> float | None:
-    return number(run.summary, "tasks", task, "accuracy")
+    return progress(run.summary, task)
 
 
 def _variance_at(run: History, _base: History | None, at: str) -> float | None:
     if not at:
-        return number(run.summary, "accuracy", "variance")
+        return overall(run.summary, "variance")
     if at == "mean":
-        return _over_rounds(np.mean, [entry.accuracy.variance for entry in run.metrics if entry.accuracy])
-    found = [entry.accuracy.variance for entry in _until(run, at) if entry.accuracy]
+        return _over_rounds(np.mean, [entry.progress.variance for entry in run.metrics if entry.progress])
+    found = [entry.progress.variance for entry in _until(run, at) if entry.progress]
     return found[-1] if found else None
 
 
@@ -101,7 +106,7 @@ def _per_round(cost: str) -> Read:
         reached = (
             total
             for entry, total in zip(run.metrics, spent)
-            if (entry.accuracy.mean if entry.accuracy else 0.0) >= float(at)
+            if (entry.progress.mean if entry.progress else 0.0) >= float(at)
         )
         return next(reached, None)
 
@@ -114,7 +119,7 @@ def _after_uploads(run: History, _base: History | None, at: str) -> float | None
     last = next((entry.round for entry, total in zip(run.metrics, spent) if total >= float(at)), None)
     if last is None:
         return None
-    end = [entry.accuracy for entry in run.metrics if last - FINAL_ROUNDS < entry.round <= last]
+    end = [entry.progress for entry in run.metrics if last - FINAL_ROUNDS < entry.round <= last]
     return _over_rounds(np.mean, [accuracy.mean for accuracy in end if accuracy])
 
 
@@ -153,8 +158,8 @@ def _take_up(of: Callable[[list[float]], float]) -> Read:
 MEASURES: dict[str, Measure] = {
     "relative": Measure("relative accuracy", "plain", _relative("mean")),
     "relative-minimum": Measure("worst task, relative", "plain", _relative("minimum")),
-    "average": Measure("accuracy", "percent", _summary("accuracy", "mean")),
-    "minimum": Measure("worst task", "percent", _summary("accuracy", "minimum")),
+    "average": Measure("accuracy", "percent", _overall("mean")),
+    "minimum": Measure("worst task", "percent", _overall("minimum")),
     "spread": Measure("deviation over tasks", "percent", _task_spread),
     "variance": Measure("variance over tasks", "plain", _variance_at),
     "after": Measure("accuracy", "percent", _after_uploads),

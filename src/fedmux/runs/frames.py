@@ -11,6 +11,8 @@ from fedmux.errors import FedmuxError
 from fedmux.population import Population
 from fedmux.runs.compared import cells, is_comparison, run_folder
 from fedmux.runs.reading import Run, read_population
+from fedmux.runs.rounds import TaskRound
+from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,12 +30,12 @@ class Frames:
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
-        """A row for each round and task: accuracy, loss, jobs, uploads and the other costs."""
+        """A row for each round and task: accuracy (or score and progress), loss, jobs and other costs."""
         return self._over_runs(_metrics)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
-        """A row for each round: accuracy over tasks, seconds, seconds by phase, clients, dropped jobs."""
+        """A row for each round: accuracy or progress over tasks, seconds in all and by phase, clients."""
         return self._over_runs(_rounds)
 
     @cached_property
@@ -92,30 +94,44 @@ def _tasks(run: Run) -> list[str]:
     return [task["name"] for task in run.table["task"]]
 
 
+def _measure(run: Run) -> str:
+    return over_tasks_of(scales_of(run.table).values())
+
+
+def _unlike(values: TaskRound) -> dict[str, Any]:
+    """A task's figures beside those of tasks with other metrics."""
+    line = values.line()
+    line.pop("accuracy", None)
+    return {"metric": values.metric, "score": values.score, "progress": values.progress, **line}
+
+
 def _metrics(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
+    plain = _measure(run) == ACCURACY
     rows = [
-        {"round": entry.round, "task": name, **_flat(values.line())}
+        {"round": entry.round, "task": name, **_flat(values.line() if plain else _unlike(values))}
         for entry in run.metrics
         for name, values in entry.tasks.items()
     ]
-    return pd.DataFrame(rows, columns=_columns(rows, ["round", "task", "accuracy", "loss"]))
+    first = ["accuracy"] if plain else ["metric", "score", "progress"]
+    return pd.DataFrame(rows, columns=_columns(rows, ["round", "task", *first, "loss"]))
 
 
 def _rounds(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
-    rows = []
+    rows, measure = [], _measure(run)
     for entry in run.metrics:
         line = entry.line()
-        accuracy = {f"{key}_accuracy": value for key, value in line.get("accuracy", {}).items()}
+        over = {f"{key}_{measure}": value for key, value in line.get(measure, {}).items()}
         phases = {f"{key}_seconds": value for key, value in entry.phases.items()}
         counts = {key: value for key, value in line.items() if isinstance(value, int | float)}
         if entry.failures:
             counts["failures"] = len(entry.failures)
-        rows.append({**counts, **accuracy, **phases})
-    first = ["round", "mean_accuracy", "minimum_accuracy", "variance_accuracy", "cosine_accuracy", "seconds"]
+        rows.append({**counts, **over, **phases})
+    over_tasks = (f"{key}_{measure}" for key in ("mean", "minimum", "variance", "cosine"))
+    first = ["round", *over_tasks, "seconds"]
     return pd.DataFrame(rows, columns=_columns(rows, first))
 
 

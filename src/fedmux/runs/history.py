@@ -15,9 +15,11 @@ import numpy as np
 from fedmux.errors import FedmuxError
 from fedmux.population import Bools
 from fedmux.runs.compared import cells
+from fedmux.runs.finals import overall, score
 from fedmux.runs.layout import ALLOCATION, COMPARISON, ENVIRONMENT, JOBS, METRICS, RUNS, SUMMARY
 from fedmux.runs.reading import read_jobs, read_population, read_rounds, read_summary, read_table
-from fedmux.runs.rounds import Round, figure
+from fedmux.runs.rounds import Round
+from fedmux.runs.scale import ACCURACIES, Scale, over_tasks_of, scales_of
 
 FINISHED, UNDER_WAY, BROKEN = "finished", "running or stopped", "broken"
 SIGNS = (METRICS, ENVIRONMENT, SUMMARY, JOBS)  # one of them makes it a run
@@ -114,24 +116,33 @@ class History:
         last = self.metrics[-1].tasks if self.metrics else {}
         return {task: found.diverged for task, found in last.items() if found.diverged}
 
-    def accuracy(self, which: str = "mean") -> float | None:
+    @cached_property
+    def scales(self) -> dict[str, Scale]:
+        """How to read the scores of each task."""
+        known = scales_of(self.table)
+        return {task: known.get(task, ACCURACIES) for task in self.tasks}
+
+    @property
+    def measure(self) -> str:
+        """What figures over tasks are called: accuracy or progress."""
+        return over_tasks_of(self.scales.values())
+
+    def overall(self, which: str = "mean") -> float | None:
         """Over tasks (mean, minimum or variance): the final one, or the newest of an unfinished run."""
-        final = number(self.summary, "accuracy", which)
-        scored = (entry.accuracy for entry in reversed(self.metrics) if entry.accuracy)
+        final = overall(self.summary, which)
+        scored = (entry.progress for entry in reversed(self.metrics) if entry.progress)
         return getattr(next(scored, None), which, None) if final is None else final
+
+    def score(self, task: str) -> float | None:
+        """Of a task: the final one, or the newest of an unfinished run."""
+        final = score(self.summary, task)
+        scored = (entry.of(task).score for entry in reversed(self.metrics))
+        return next((found for found in scored if found is not None), None) if final is None else final
 
     @property
     def last_round(self) -> int:
         """The last recorded one."""
         return self.metrics[-1].round if self.metrics else 0
-
-
-def number(value: Any, *keys: str) -> float | None:
-    """The finite number under nested keys of a summary, None if there is none."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    found = figure(value)
-    return None if found is None else float(found)
 
 
 def is_run(path: Path) -> bool:

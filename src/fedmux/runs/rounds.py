@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedmux.population import Floats
+from fedmux.runs.scale import ACCURACY
 
 
 @dataclass(frozen=True)
@@ -53,28 +54,30 @@ class Divergence:
 
 @dataclass(slots=True)
 class OverTasks:
-    """Accuracy over the tasks."""
+    """Progress over the tasks: their accuracies, where all are scored by accuracy."""
 
     mean: float
     minimum: float
     variance: float
-    cosine: float | None = None  # similarity to equal accuracies, [P2] Lemma 2: sum f / (sqrt(S) ||f||)
+    cosine: float | None = None  # similarity to equal progress, [P2] Lemma 2: sum f / (sqrt(S) ||f||)
 
     @classmethod
-    def of(cls, accuracy: Floats) -> "OverTasks":
-        """S accuracies."""
-        norm = float(np.sqrt(len(accuracy)) * np.linalg.norm(accuracy))
-        cosine = float(accuracy.sum()) / norm if norm > 0 else 1.0
-        return cls(float(accuracy.mean()), float(accuracy.min()), float(accuracy.var()), cosine)
+    def of(cls, progress: Floats) -> "OverTasks":
+        """Of S tasks."""
+        norm = float(np.sqrt(len(progress)) * np.linalg.norm(progress))
+        cosine = float(progress.sum()) / norm if norm > 0 else 1.0
+        return cls(float(progress.mean()), float(progress.min()), float(progress.var()), cosine)
 
 
 @dataclass(slots=True)
 class TaskRound:
     """One task's figures in a round; None: not measured."""
 
-    accuracy: float | None = None
+    score: float | None = None  # by the task's metric, in its own unit
+    progress: float | None = None  # from the task's start (0) to its target (1); of accuracies the score
+    metric: str = ACCURACY
     loss: float | None = None
-    clients: dict[str, float] | None = None  # how the accuracy is spread over the clients' own points
+    clients: dict[str, float] | None = None  # how the score is spread over the clients' own points
     jobs: int | None = None
     uploads: int | None = None
     reports: int | None = None
@@ -87,12 +90,35 @@ class TaskRound:
     learning_rate: float | None = None
     diverged: int | None = None  # the round in which it was paused
 
+    @property
+    def accuracy(self) -> float | None:
+        """The score, if it is an accuracy."""
+        return self.score if self.metric == ACCURACY else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether its progress is its accuracy, and goes without saying."""
+        return self.metric == ACCURACY and self.progress == self.score
+
     def line(self) -> dict[str, Any]:
-        return {name: value for name in TASK_FIGURES if (value := getattr(self, name)) not in NOTHING}
+        if self.plain or self.score is None:
+            scored: dict[str, Any] = {"accuracy": self.score}
+        elif self.metric == ACCURACY:
+            scored = {"accuracy": self.score, "progress": self.progress}
+        else:
+            scored = {"metric": self.metric, "score": self.score, "progress": self.progress}
+        others = ((name, getattr(self, name)) for name in TASK_FIGURES)
+        return {name: value for name, value in (*scored.items(), *others) if value not in NOTHING}
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "TaskRound":
-        found = cls(*[read(table.get(name)) for name, read in TASK_READERS.items()])
+        found = cls(None, None, ACCURACY, *[read(table.get(name)) for name, read in TASK_READERS.items()])
+        if "accuracy" in table:
+            found.score = figure(table["accuracy"])
+            found.progress = figure(table["progress"]) if "progress" in table else found.score
+        elif "score" in table:
+            found.metric = str(table.get("metric"))
+            found.score, found.progress = figure(table["score"]), figure(table.get("progress"))
         if "clients" in table:
             found.clients = _figures(table["clients"]) or None
         return found
@@ -111,13 +137,18 @@ class Round(Mapping[str, Any]):
     clients: int | None = None  # that were there; recorded where they come and go
     events: dict[str, list[Any]] = field(default_factory=dict)  # who came and went
     dropped: int | None = None  # jobs that did not return
-    accuracy: OverTasks | None = None
+    progress: OverTasks | None = None  # over the tasks, if each of them has one
     probability: dict[str, dict[str, float]] = field(default_factory=dict)  # spread over clients, by task
     saturated: int | None = None  # clients that are sure to train
     diverged: list[Divergence] = field(default_factory=list)  # tasks that were set back in this round
     phases: dict[str, float] = field(default_factory=dict)  # seconds by what they went into
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0  # since the run began
+
+    @property
+    def accuracy(self) -> OverTasks | None:
+        """Over the tasks, if all of them are scored by accuracy."""
+        return self.progress if all(task.plain for task in self.tasks.values()) else None
 
     def of(self, task: str) -> TaskRound:
         """A task's figures, all None if the round has no such task."""
@@ -147,7 +178,7 @@ class Round(Mapping[str, Any]):
         found = cls(number, {name: TaskRound.read(values) for name, values in tasks.items()})
         for name, value in table.items():
             if read := ROUND_READERS.get(name):
-                setattr(found, name, read(value))
+                setattr(found, "progress" if name == "accuracy" else name, read(value))
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -159,7 +190,7 @@ class Round(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name == "tasks":
             return {task: figures.line() for task, figures in self.tasks.items()}
-        value = getattr(self, name) if name in ROUND_FIGURES else None
+        value = self._value(name)
         if value in NOTHING:
             raise KeyError(name)
         if isinstance(value, OverTasks):
@@ -167,14 +198,23 @@ class Round(Mapping[str, Any]):
         return [asdict(item) for item in value] if isinstance(value, list) else value
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in ROUND_FIGURES if name == "tasks" or getattr(self, name) not in NOTHING)
+        return (name for name in ROUND_FIGURES if name == "tasks" or self._value(name) not in NOTHING)
+
+    def _value(self, name: str) -> Any:
+        if name == "progress" and self.accuracy is not None:  # then it is called that
+            return None
+        return getattr(self, name) if name in ROUND_FIGURES else None
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-TASK_FIGURES = tuple(entry.name for entry in fields(TaskRound))
-ROUND_FIGURES = tuple(entry.name for entry in fields(Round))
+TASK_FIGURES = tuple(entry.name for entry in fields(TaskRound))[3:]  # those besides the score
+ROUND_FIGURES = tuple(
+    name
+    for entry in fields(Round)
+    for name in (("accuracy", "progress") if entry.name == "progress" else (entry.name,))
+)
 NOTHING: tuple[Any, ...] = (None, {}, [])  # what a line leaves out
 
 
@@ -243,6 +283,7 @@ ROUND_READERS: dict[str, Callable[[Any], Any]] = {
     "events": _lists,
     "dropped": count,
     "accuracy": _over_tasks,
+    "progress": _over_tasks,
     "probability": lambda value: {name: _figures(found) for name, found in _table(value).items()},
     "saturated": count,
     "diverged": _records(Divergence),

@@ -1,4 +1,4 @@
-"""Final accuracy, and statistics over the seeds of a method: the only place that computes them.
+"""Final scores, and statistics over the seeds of a method: the only place that computes them.
 
 Figures come by seed. What is set against a baseline is paired: each run with the baseline's of the same seed.
 """
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-FINAL_ROUNDS = 10  # final accuracy is the mean over the evaluations of this many last rounds
+FINAL_ROUNDS = 10  # final figures are means over the evaluations of this many last rounds
 
 
-def final_accuracy(curve: Sequence[tuple[int, float]], rounds: int) -> float | None:
-    """Of (round, accuracy): the mean over the last rounds, else the last value; None if there is none."""
+def final(curve: Sequence[tuple[int, float]], rounds: int) -> float | None:
+    """Of (round, value): the mean over the last rounds, else the last value; None if there is none."""
     last = [score for number, score in curve if number > max(0, rounds - FINAL_ROUNDS)]
     return mean(last or [score for _, score in curve[-1:]])
 

@@ -1,4 +1,4 @@
-"""Losses and metrics by name: functions of (outputs, targets) that return one value per point.
+"""Losses by name: functions of (outputs, targets) that return one value per point.
 
 One value per point, not a mean: callers weight points themselves (ragged batches, clients' segments).
 """
@@ -6,6 +6,7 @@ One value per point, not a mean: callers weight points themselves (ragged batche
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -14,9 +15,6 @@ from fedmux.errors import FedmuxError
 from fedmux.importing import closest, import_object
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets -> (batch,), lower is better
-Metric = Callable[
-    [torch.Tensor, torch.Tensor], torch.Tensor
-]  # outputs, targets -> (batch,), higher is better
 
 
 def cross_entropy(
@@ -26,40 +24,31 @@ def cross_entropy(
     return functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=label_smoothing)
 
 
-def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean over the output dimensions; targets (batch,) and outputs (batch, 1) go together."""
+def values_per_target(
+    outputs: torch.Tensor, targets: torch.Tensor, what: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as (batch, values); targets (batch,) and outputs (batch, 1) go together."""
     if outputs.numel() != targets.numel():
         raise FedmuxError(
-            f"squared-error: outputs of shape {tuple(outputs.shape)} do not match targets of shape "
+            f"{what}: outputs of shape {tuple(outputs.shape)} do not match targets of shape "
             f"{tuple(targets.shape)}; give the model as many outputs as a target has values"
         )
-    difference = outputs - targets.reshape(outputs.shape).to(outputs.dtype)
-    return difference.square().flatten(1).mean(1) if outputs.dim() > 1 else difference.square()
+    flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
+    return flat, targets.reshape(flat.shape).to(outputs.dtype)
 
 
-def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """1 where the largest logit is the label, else 0."""
-    return (outputs.argmax(-1) == targets).to(outputs.dtype)
-
-
-def negative_squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Negated squared error, so that higher is better."""
-    return -squared_error(outputs, targets)
+def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean over the output dimensions."""
+    predicted, wanted = values_per_target(outputs, targets, "squared-error")
+    return (predicted - wanted).square().mean(1)
 
 
 LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
-METRICS: Mapping[str, Metric] = {"accuracy": accuracy, "negative-squared-error": negative_squared_error}
-_DEFAULT_METRICS = {"squared-error": "negative-squared-error"}
-
-
-def default_metric(loss: str) -> str:
-    """The default metric for a loss."""
-    return _DEFAULT_METRICS.get(loss, "accuracy")
 
 
 def build_loss(name: str, options: dict[str, object]) -> Loss:
     """The loss `name`, or a user's `module:function`, with its options bound."""
-    loss = _find(name, LOSSES, "loss")
+    loss = find(name, LOSSES, "loss")
     try:
         inspect.signature(loss).bind(None, None, **options)
     except (TypeError, ValueError) as error:
@@ -69,16 +58,11 @@ def build_loss(name: str, options: dict[str, object]) -> Loss:
     if name == "cross-entropy":
         _check_smoothing(options.get("label_smoothing", 0.0))
     bound = partial(loss, **options)
-    return bound if name in LOSSES else _one_value_per_point(bound, f'loss "{name}"')
+    return bound if name in LOSSES else one_value_per_point(bound, f'loss "{name}"')
 
 
-def build_metric(name: str) -> Metric:
-    """The metric `name`, or a user's `module:function`."""
-    metric = _find(name, METRICS, "metric")
-    return metric if name in METRICS else _one_value_per_point(metric, f'metric "{name}"')
-
-
-def _find(name: str, known: Mapping[str, Loss], what: str) -> Callable[..., torch.Tensor]:
+def find(name: str, known: Mapping[str, object], what: str) -> Any:
+    """One of ours, or a user's `module:function`."""
     if ":" not in name:
         if name not in known:
             hint = closest(name, list(known))
@@ -97,7 +81,7 @@ def _check_smoothing(value: object) -> None:
         raise FedmuxError(f'loss "cross-entropy": label_smoothing must be in [0, 1), got {value!r}')
 
 
-def _one_value_per_point(function: Callable[..., torch.Tensor], what: str) -> Loss:
+def one_value_per_point(function: Callable[..., torch.Tensor], what: str) -> Loss:
     """Reject a user's function that averages: its result would pass for a single point's value."""
 
     def checked(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

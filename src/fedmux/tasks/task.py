@@ -12,8 +12,9 @@ from fedmux.errors import FedmuxError
 from fedmux.model import Layout, Model
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
-
-PointFunction = Callable[[Tensor, Tensor], Tensor]  # outputs, targets -> one number per point
+from fedmux.runs.scale import ACCURACIES, Scale
+from fedmux.tasks.losses import Loss
+from fedmux.tasks.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Pace:
 class Task:
     name: str
     module: nn.Module
-    loss: PointFunction
-    metric: PointFunction
+    loss: Loss
+    metric: Metric
     x: Tensor  # training points of all clients, one after the other
     y: Tensor
     offsets: Ints  # N + 1: client i owns points offsets[i] to offsets[i + 1]
@@ -60,6 +61,7 @@ class Task:
     local: LocalSgd
     learning_rate: Callable[[int], float]  # of the round
     privacy: Privacy | None = None  # clipping and noise on updates before they are sent
+    scale: Scale = ACCURACIES  # how to read its scores
 
     def __post_init__(self) -> None:
         if not isinstance(self.learning_rate, Pace):

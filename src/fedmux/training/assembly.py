@@ -15,7 +15,6 @@ from fedmux.randomness import Stream, generator, torch_seed
 from fedmux.recruitment import MECHANISMS, Award
 from fedmux.recruitment.bids import read_bids
 from fedmux.tasks import build, build_loss, build_metric
-from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training.setting import Setting
 
@@ -122,7 +121,7 @@ def _task(
         name=settings.name,
         module=_module(settings, dataset, x, y, torch_seed(experiment.seed, Stream.INITIAL, task=index)),
         loss=build_loss(settings.loss, settings.loss_options),
-        metric=build_metric(settings.metric or default_metric(settings.loss)),
+        metric=build_metric(settings.scored_by),
         x=x,
         y=y,
         offsets=part.offsets,
@@ -131,6 +130,7 @@ def _task(
         local=local_sgd(settings),
         learning_rate=settings.learning_rate,
         privacy=settings.privacy,
+        scale=settings.scale,
     )
     _try_out(task)
     return task, part
@@ -206,21 +206,24 @@ def _start_from(module: torch.nn.Module, path: str) -> None:
 def _try_out(task: Task) -> None:
     """Run one small batch through module, loss and metric, to report a mismatch before any work starts."""
     x, y = task.test[0][:2], task.test[1][:2]
+    if not x.is_floating_point() and len(task.x):  # tokens: the largest shows whether a vocabulary has all
+        row = int(task.x.flatten(1).max(1).values.argmax())
+        x, y = torch.cat([x, task.x[row : row + 1]]), torch.cat([y, task.y[row : row + 1]])
     task.module.eval()
     try:
         with torch.no_grad():
             outputs = task.module(x)
-            values = task.loss(outputs, y), task.metric(outputs, y)
+            loss = task.loss(outputs, y)
+            task.metric(outputs, y)
     except FedmuxError:  # already says what does not fit
         raise
     except Exception as error:  # a user's module can raise anything
         reason = str(error).strip().splitlines()[0]
+        what = "" if x.is_floating_point() else f" with whole numbers up to {int(x.max())}"
         raise FedmuxError(
-            f"the model does not fit the data of shape {tuple(x.shape[1:])}: {reason}"
+            f"the model does not fit the data of shape {tuple(x.shape[1:])}{what}: {reason}"
         ) from None
-    for name, value in zip(("loss", "metric"), values):
-        if value.shape != (len(x),):
-            raise FedmuxError(
-                f"the {name} must return one value per point, got shape {tuple(value.shape)} "
-                f"for {len(x)} points"
-            )
+    if loss.shape != (len(x),):
+        raise FedmuxError(
+            f"the loss must return one value per point, got shape {tuple(loss.shape)} for {len(x)} points"
+        )

@@ -20,6 +20,7 @@ from fedmux.training.guarding import Safeguard
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
 from fedmux.training.stopwatch import Stopwatch
+from fedmux.training.yardstick import Yardstick
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,7 @@ class Surroundings:
     fleet: Fleet
     team: Team
     guard: Safeguard
+    yardstick: Yardstick
     phase: Stopwatch
 
 

@@ -32,7 +32,7 @@ class Safeguard:
         self.found, self._late = [], {}
 
     def heed(
-        self, state: State, people: Population, asked: Bools, signals: Signals, accuracies: Floats | None
+        self, state: State, people: Population, asked: Bools, signals: Signals, scores: Floats | None
     ) -> Bools:
         """Reset the tasks shown to have diverged by what is known before the draw; returns which (S).
 
@@ -46,8 +46,8 @@ class Safeguard:
         answered = asked if signals.silent is None else asked & ~signals.silent
         there = people.available.sum(0)
         found |= watch.refusals(SIGNALS, answered.sum(0), self._refused(SIGNALS), there)
-        if accuracies is not None:
-            bad = np.flatnonzero(~np.isfinite(accuracies) & ~watch.pausing)
+        if scores is not None:
+            bad = np.flatnonzero(~np.isfinite(scores) & ~watch.pausing)
             found |= dict.fromkeys(bad.tolist(), "its score on the validation part is not finite")
         return self.set_back(state, found, state.round + 1)
 

@@ -96,7 +96,7 @@ class Meter(Surroundings):
     # How good the models are
 
     def score(self, entry: Round, state: State, people: Population) -> bool:
-        """Add accuracies, after resetting the tasks that they show to have diverged. Returns whether the
+        """Add scores, after resetting the tasks that they show to have diverged. Returns whether the
         experiment's target is reached."""
         with self.phase("evaluate"):
             while found := self.evaluate(entry, state, people):
@@ -106,31 +106,37 @@ class Meter(Surroundings):
             trained = self._running(state) & ~state.watch.pausing
             if target is None or not trained.any():
                 return False
-            reached = self.fleet.evaluate(state.models, "validation").accuracy >= target
+            scores = self.fleet.evaluate(state.models, "validation").score
+            reached = self.yardstick.progress(scores, "validation") >= target
             return bool(reached[trained].all())
 
     def evaluate(self, entry: Round, state: State, people: Population) -> dict[int, str]:
-        """Add accuracies; returns the tasks that have diverged, with the reason."""
-        scores = self.fleet.evaluate(state.models, self.experiment.evaluation.report)
+        """Add scores and progress; returns the tasks that have diverged, with the reason."""
+        part = self.experiment.evaluation.report
+        scores = self.fleet.evaluate(state.models, part)
+        progress = self.yardstick.progress(scores.score, part)
         running, tasks = self._running(state), self.fleet.tasks
         losses = np.full(len(tasks), np.nan)
-        sound = np.isfinite(scores.accuracy) & np.isfinite(scores.loss)
+        sound = np.isfinite(scores.score) & np.isfinite(scores.loss)
         for s, task in enumerate(tasks):
             if running[s]:
                 figures = entry.tasks.setdefault(task.name, TaskRound())
                 if sound[s]:  # JSON has only finite numbers
-                    figures.accuracy, figures.loss = float(scores.accuracy[s]), float(scores.loss[s])
+                    figures.score, figures.loss = float(scores.score[s]), float(scores.loss[s])
+                    figures.progress = float(progress[s]) if np.isfinite(progress[s]) else None
+                    figures.metric = task.scale.name
         if self.experiment.evaluation.clients:
             clients = self.fleet.client_scores(state.models, people.available)
             losses = medians(clients.loss)
             for s, task in enumerate(tasks):
                 if running[s]:
-                    entry.tasks[task.name].clients = over_clients(clients.accuracy[:, s])
+                    entry.tasks[task.name].clients = over_clients(clients.score[:, s])
         if np.isnan(losses[running & ~state.watch.pausing]).any():
             held_out = self.fleet.evaluate(state.models, "glance").loss
             losses = np.where(np.isnan(losses), np.nan_to_num(held_out, nan=np.inf), losses)
-        if (running & sound).any():
-            entry.accuracy = OverTasks.of(scores.accuracy[running & sound])
+        over = progress[running & sound]
+        if len(over) and np.isfinite(over).all():
+            entry.progress = OverTasks.of(over)
         return state.watch.exploded(np.where(sound, losses, np.inf), state.round)
 
     def _running(self, state: State) -> Bools:
@@ -138,9 +144,9 @@ class Meter(Surroundings):
         return self.setting.running(max(state.round - 1, 0))
 
 
-def over_clients(accuracy: Floats) -> dict[str, float]:
-    """The spread of a model's accuracy over clients; NaN entries do not have the task."""
-    values = accuracy[np.isfinite(accuracy)]
+def over_clients(scores: Floats) -> dict[str, float]:
+    """The spread of a model's scores over clients; NaN entries do not have the task."""
+    values = scores[np.isfinite(scores)]
     if len(values) == 0:
         return {}
     return {"mean": float(values.mean()), "std": float(values.std()), **quantiles(values)}

@@ -72,8 +72,8 @@ class Synchronous(Surroundings):
         allocator, people = state.allocator, view.population
         reported = allocator.reporters(view)
         signals = self.signals(state, reported)
-        accuracies = self.accuracies(state)
-        lost = self.guard.heed(state, people, reported, signals, accuracies)
+        scores = self.scores(state)
+        lost = self.guard.heed(state, people, reported, signals, scores)
         if lost.any() or signals.silent is not None:
             signals, reported = signals.where(~lost), reported & ~lost
             if signals.silent is not None:
@@ -81,8 +81,9 @@ class Synchronous(Surroundings):
                 lost = lost | signals.silent
             view = replace(view, population=replace(people, eligible=people.eligible & ~lost))
             state.aggregator.prepare(view, state.models)
-            accuracies = self.accuracies(state)  # of the models that were set back
-        return replace(view, signals=signals, accuracies=accuracies), reported
+            scores = self.scores(state)  # of the models that were set back
+        progress = None if scores is None else self.yardstick.progress(scores, "validation")
+        return replace(view, signals=signals, accuracies=progress), reported
 
     def ask_drawn(
         self, state: State, view: RoundState, jobs: Assignment, reported: Bools
@@ -122,12 +123,12 @@ class Synchronous(Surroundings):
                 state.models, state.allocator.needs, state.round, asked, state.aggregator.stale
             )
 
-    def accuracies(self, state: State) -> Floats | None:
-        """S: on the validation part, if the allocator needs them."""
+    def scores(self, state: State) -> Floats | None:
+        """S: scores on the validation part, if the allocator needs them."""
         if "accuracy" not in state.allocator.needs:
             return None
         with self.phase("evaluate"):
-            return self.fleet.evaluate(state.models, "validation").accuracy
+            return self.fleet.evaluate(state.models, "validation").score
 
     def retried(self, work: Callable[[], T]) -> T:
         """Retry when a GPU is out of memory; not with several processes, since all would have to agree."""

@@ -1,4 +1,4 @@
-"""The summary of a run: final accuracies, rounds to thresholds, costs, clients' privacy loss."""
+"""The summary of a run: final scores, rounds to thresholds, costs, clients' privacy loss."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,11 +13,13 @@ from fedmux.population import Ints
 from fedmux.runs.layout import RELEASES
 from fedmux.runs.reading import Run
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
-from fedmux.runs.statistics import FINAL_ROUNDS, final_accuracy
+from fedmux.runs.scale import Scale
+from fedmux.runs.statistics import FINAL_ROUNDS, final
 from fedmux.tasks.task import Task
 from fedmux.training.setting import Setting
 from fedmux.training.state import State
 
+Curve = list[tuple[int, TaskRound]]  # of a task, by round
 COSTS = ("jobs", "uploads", "reports", "upload_bytes", "gradient_steps", "wasted_steps", "forward_passes")
 
 
@@ -36,17 +38,11 @@ def finished(
 
 
 def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) -> dict[str, Any]:
-    """Final accuracies, rounds to thresholds, total costs."""
+    """Final scores, rounds to thresholds, total costs."""
     names, last = [task.name for task in experiment.tasks], rounds[-1]
-    evaluated = [entry for entry in rounds if entry.accuracy is not None]
-    curves = {name: _curve(evaluated, name) for name in names}
-    accuracy = {
-        name: final_accuracy([(number, score) for number, score, _ in curve], last.round)
-        for name, curve in curves.items()
-        if curve
-    }
+    curves = {name: found for name in names if (found := _curve(rounds, name))}
     work = [entry.tasks[name] for entry in rounds if entry.round for name in names]
-    means = [(entry.round, entry.accuracy.mean) for entry in evaluated if entry.accuracy is not None]
+    means = [(entry.round, entry.progress.mean) for entry in rounds if entry.progress is not None]
     return {
         "name": experiment.name,
         "method": options(experiment.method)["name"],
@@ -54,17 +50,15 @@ def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) ->
         "rounds": last.round,
         "final_rounds": min(FINAL_ROUNDS, last.round),
         "stopped_at_target": reached,
-        "accuracy": asdict(OverTasks.of(np.array(list(accuracy.values())))),
+        **_over_tasks(curves, last.round),
         "tasks": {
             name: {
-                "accuracy": accuracy[name],
-                "last_accuracy": curve[-1][1],
-                "last_loss": curve[-1][2],
-                "rounds_to": _rounds_to(experiment, [(number, score) for number, score, _ in curve]),
+                **_final(curve, last.round, experiment.scales[name]),
+                "last_loss": curve[-1][1].loss,
+                "rounds_to": _rounds_to(experiment, _progress(curve)),
                 **({"diverged": paused} if (paused := last.tasks[name].diverged) else {}),
             }
             for name, curve in curves.items()
-            if curve
         },
         "rounds_to": _rounds_to(experiment, means),
         "totals": {cost: sum(getattr(entry, cost) or 0 for entry in work) for cost in COSTS},
@@ -74,20 +68,44 @@ def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) ->
     }
 
 
-def _curve(evaluated: Sequence[Round], task: str) -> list[tuple[int, float, float]]:
-    """(round, accuracy, loss) of a task at the evaluations that include it."""
-    seen = [(entry.round, entry.tasks.get(task, TaskRound())) for entry in evaluated]
-    return [
-        (number, values.accuracy, values.loss)
-        for number, values in seen
-        if values.accuracy is not None and values.loss is not None
-    ]
+def _curve(rounds: Sequence[Round], task: str) -> Curve:
+    """A task at the evaluations that include it."""
+    seen = [(entry.round, entry.of(task)) for entry in rounds]
+    return [(number, found) for number, found in seen if found.score is not None and found.loss is not None]
+
+
+def _progress(curve: Curve) -> list[tuple[int, float]]:
+    return [(number, found.progress) for number, found in curve if found.progress is not None]
+
+
+def _final(curve: Curve, rounds: int, scale: Scale) -> dict[str, Any]:
+    """A task's final score, called by its name if that is accuracy."""
+    last = curve[-1][1]
+    score = final([(number, found.score) for number, found in curve if found.score is not None], rounds)
+    progress = final(_progress(curve), rounds)
+    if last.plain:
+        return {"accuracy": score, "last_accuracy": last.score}
+    if last.accuracy is not None:
+        return {"accuracy": score, "last_accuracy": last.score, "progress": progress}
+    words = scale.words()
+    named = {"metric": words.pop("name"), **words}
+    return {**named, "score": score, "last_score": last.score, "progress": progress}
+
+
+def _over_tasks(curves: dict[str, Curve], rounds: int) -> dict[str, Any]:
+    """Final progress over the tasks, as accuracy where all are scored by it; nothing if one has no target."""
+    found = [final(_progress(curve), rounds) for curve in curves.values()]
+    known = [value for value in found if value is not None]
+    if not known or len(known) < len(found):
+        return {}
+    plain = all(curve[-1][1].plain for curve in curves.values())
+    return {"accuracy" if plain else "progress": asdict(OverTasks.of(np.array(known)))}
 
 
 def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:
     """First evaluated round that reached each threshold; None if none did."""
     return {
-        f"{threshold:g}": next((number for number, accuracy in curve if accuracy >= threshold), None)
+        f"{threshold:g}": next((number for number, value in curve if value >= threshold), None)
         for threshold in experiment.evaluation.thresholds
     }
 

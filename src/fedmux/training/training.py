@@ -36,6 +36,7 @@ from fedmux.training.state import State
 from fedmux.training.stopwatch import Stopwatch
 from fedmux.training.summary import finished
 from fedmux.training.telling import Notice, Teller
+from fedmux.training.yardstick import Yardstick
 
 Observer = Callable[[Round], None]  # called after each round with its record
 
@@ -54,7 +55,7 @@ class Training:
     ) -> None:
         self.experiment, self.setting, self.team = experiment, setting, team
         self.record, self.observers = record, observers
-        method, self.remark = experiment.method.fitted(experiment.metrics)
+        method, self.remark = experiment.method.fitted(experiment.scales)
         allocator, aggregator = method.allocator(), method.aggregator()
         self.fleet = fleet or simulated(experiment, setting, allocator, aggregator, team)
         models = [task.layout.read() for task in self.fleet.tasks]
@@ -68,7 +69,8 @@ class Training:
         self.stopwatch = Stopwatch()
         self.guard = Safeguard(experiment.stop, self.fleet.tasks, self.fleet.journal)
         self.checkpoints = Checkpoints(record, experiment.output, self.fleet.tasks, team)
-        parts = (experiment, setting, self.fleet, team, self.guard, self.stopwatch)
+        self.yardstick = Yardstick(self.fleet)
+        parts = (experiment, setting, self.fleet, team, self.guard, self.yardstick, self.stopwatch)
         self.driver: Driver = Synchronous(*parts)
         self.meter = Meter(*parts)
         self.reached = False  # the target accuracy
@@ -82,6 +84,8 @@ class Training:
         checkpoint = self.checkpoints.open(self.fleet.journal)
         self._remark()
         self.teller.tell(self.fleet.journal.take_failures())
+        for part in self._parts():
+            self.yardstick.lay(self.state.models, part)
         if checkpoint is not None:
             self.state.restore(checkpoint, self.fleet.tasks)
             return
@@ -144,6 +148,12 @@ class Training:
     def save(self) -> None:
         """Save a checkpoint, between two rounds."""
         self.checkpoints.save(self.state)
+
+    def _parts(self) -> set[str]:
+        """Of the held-out points, those on which progress is measured."""
+        experiment = self.experiment
+        decides = "accuracy" in self.state.allocator.needs or experiment.stop.accuracy is not None
+        return {experiment.evaluation.report} | ({"validation"} if decides else set())
 
     def _remark(self) -> None:
         """Notices that follow from the settings alone."""

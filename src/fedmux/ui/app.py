@@ -102,7 +102,7 @@ class Pages:
                 key=key,
                 history=history,
                 figures=figures(snapshots, [key]),
-                charts=views.kinds_for(1),
+                charts=views.kinds_for([history]),
                 texts={name: read_text(history.path / name) for name in (EXPERIMENT, ENVIRONMENT)},
             )
         )
@@ -120,7 +120,7 @@ class Pages:
                 keys=keys,
                 left_out=[key for key in asked if key not in keys],
                 figures=figures(snapshots, keys),
-                charts=views.kinds_for(len(keys)),
+                charts=views.kinds_for(histories),
                 differences=views.differences(histories),
                 histories=histories,
             )
@@ -243,8 +243,8 @@ def _news(followers: list[Follower], keys: list[str], seen: object) -> tuple[obj
 
 def _said(history: History, name: str) -> str:
     """An update in words, for screen readers."""
-    accuracy = views.percent(history.accuracy())
-    return f"{history.label}: {name}, round {history.last_round} of {history.rounds}, accuracy {accuracy}"
+    what = f"{history.measure} {views.percent(history.overall())}"
+    return f"{history.label}: {name}, round {history.last_round} of {history.rounds}, {what}"
 
 
 def _asked(request: Request) -> list[str]:

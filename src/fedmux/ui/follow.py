@@ -116,8 +116,8 @@ def _place(log: Path, rounds: list[Round]) -> tuple[int, bytes]:
 
 
 def _newest(rounds: list[Round]) -> list[Round]:
-    """The last round, and before it the last one with an accuracy."""
+    """The last round, and before it the last one with scores."""
     for entry in reversed(rounds):
-        if entry.accuracy:
+        if any(task.score is not None for task in entry.tasks.values()):
             return [entry, rounds[-1]] if entry is not rounds[-1] else [entry]
     return rounds[-1:]

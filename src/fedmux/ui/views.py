@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from fedmux.report.charts import CHARTS, Kind
-from fedmux.runs.history import History, number
+from fedmux.report.charts import CHARTS
+from fedmux.runs.history import History
 from fedmux.runs.rounds import Failure, Round
 
 MOST_FAILURES = 50  # of a run that are shown, the newest
@@ -58,11 +58,6 @@ def newest(history: History, task: str, figure: str) -> float | None:
     return next((value for value in found if value is not None), None)
 
 
-def task_accuracy(history: History, task: str) -> float | None:
-    final = number(history.summary, "tasks", task, "accuracy")
-    return newest(history, task, "accuracy") if final is None else final
-
-
 def total(history: History, task: str, figure: str) -> int:
     return sum(getattr(entry.of(task), figure) or 0 for entry in history.metrics)
 
@@ -72,7 +67,8 @@ def tasks(history: History) -> list[dict[str, str]]:
     return [
         {
             "name": task + (f" (diverged in round {diverged[task]})" if task in diverged else ""),
-            "accuracy": percent(task_accuracy(history, task)),
+            "metric": history.scales[task].name,
+            "score": history.scales[task].show(history.score(task)),
             "loss": NONE if (loss := newest(history, task, "loss")) is None else f"{loss:.4g}",
             "jobs": count(last.of(task).jobs or 0),
             "total": count(total(history, task, "jobs")),
@@ -88,8 +84,8 @@ def facts(history: History) -> dict[str, str]:
     trained = max(history.last_round, 1)
     return {
         "round": f"{history.last_round} of {history.rounds}",
-        "accuracy": percent(history.accuracy()),
-        "worst task": percent(history.accuracy("minimum")),
+        history.measure: percent(history.overall()),
+        "worst task": percent(history.overall("minimum")),
         "uploads": count(sum(total(history, task, "uploads") for task in history.tasks)),
         "time": duration(seconds),
         "time of a round": duration(None if seconds is None else seconds / trained),
@@ -101,10 +97,13 @@ def side_by_side(histories: Sequence[History], states: Sequence[str]) -> list[tu
     rows = [("state", list(states)), ("method", [history.method or NONE for history in histories])]
     rows.append(("seed", [str(history.seed) for history in histories]))
     columns = [facts(history) for history in histories]
-    rows += [(name, [column[name] for column in columns]) for name in columns[0]]
+    shown = dict.fromkeys(name for column in columns for name in column)
+    rows += [(name, [column.get(name, NONE) for column in columns]) for name in shown]
     names = dict.fromkeys(task for history in histories for task in history.tasks)
     for task in names:
-        rows.append((f"accuracy of {task}", [percent(task_accuracy(history, task)) for history in histories]))
+        scale = next(history.scales[task] for history in histories if task in history.scales)
+        scores = [history.score(task) if task in history.scales else None for history in histories]
+        rows.append((f"{scale.title} of {task}", [scale.show(score, unit=False) for score in scores]))
     return rows
 
 
@@ -148,5 +147,10 @@ def _words(failure: Failure) -> dict[str, str]:
     return {key: getattr(failure, key) or NONE for key in ("client", "task", "phase", "reason")}
 
 
-def kinds_for(runs: int) -> list[Kind]:
-    return [kind for kind in CHARTS if kind.several or runs == 1]
+def kinds_for(histories: Sequence[History]) -> list[dict[str, str]]:
+    """The charts that these runs may have, as the page names them."""
+    return [
+        {"key": kind.key, "title": kind.called(histories), "caption": kind.caption}
+        for kind in CHARTS
+        if kind.several or len(histories) == 1
+    ]

@@ -6,7 +6,8 @@ import altair as alt
 
 from fedmux.report.charts import style
 from fedmux.report.charts.style import Chart, Rows, short
-from fedmux.runs.history import History, number
+from fedmux.runs.finals import number
+from fedmux.runs.history import History
 
 
 def take_up(rows: Rows) -> alt.HConcatChart:

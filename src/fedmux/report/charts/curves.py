@@ -1,10 +1,10 @@
-"""Lines over rounds: accuracy and loss of tasks, figures over tasks, methods compared, accuracy by cost.
+"""Lines over rounds: scores and losses of tasks, figures over tasks, methods compared, accuracy by cost.
 
 Rows come first, as plain dicts, then the chart. A line is the mean over runs of one label (a method, or a
 cell of a comparison); with several seeds a band shows their range.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -12,14 +12,17 @@ import altair as alt
 import numpy as np
 
 from fedmux.report.charts import style, thin
-from fedmux.report.charts.lines import ACCURACY, far_apart, lines, span
+from fedmux.report.charts.lines import ACCURACY, PROGRESS, far_apart, lines, span
 from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs.history import History
 from fedmux.runs.rounds import Round
+from fedmux.runs.scale import ACCURACIES, Scale
 
 Metrics = list[Round]  # of a run
 Groups = dict[str, list[Metrics]]  # the runs of each label
 BAND = "band: range over seeds"
+LOWER = ", lower is better"  # after the title of an axis; the panel says it
+ACCURACY_TITLE = "Accuracy of each task"
 
 
 def by_label(histories: Sequence[History]) -> dict[str, list[History]]:
@@ -105,11 +108,11 @@ def set_back_rows(groups: Groups, rows: Rows, width: int) -> Rows:
 
 def overall_rows(groups: Groups, key: str, width: int) -> Rows:
     """A figure over the tasks (mean, minimum, variance) over rounds."""
-    return curve_rows(groups, lambda entry: getattr(entry.accuracy, key, None), width)
+    return curve_rows(groups, lambda entry: getattr(entry.progress, key, None), width)
 
 
 def cost_rows(groups: Groups, cost: str, width: int) -> Rows:
-    """Mean accuracy against what all tasks have cost up to then; both are means over seeds."""
+    """Mean over tasks against what all tasks have cost up to then; both are means over seeds."""
     rows = []
     for label, runs in groups.items():
         points: dict[int, list[tuple[float, float]]] = {}
@@ -118,9 +121,9 @@ def cost_rows(groups: Groups, cost: str, width: int) -> Rows:
                 sum(getattr(figures, cost) or 0 for figures in entry.tasks.values()) for entry in metrics
             )
             scored = [
-                (entry.round, total, entry.accuracy.mean)
+                (entry.round, total, entry.progress.mean)
                 for entry, total in zip(metrics, spent)
-                if entry.accuracy
+                if entry.progress
             ]
             costs = thin.thin([(round, total) for round, total, _ in scored], width)
             scores = thin.thin([(round, score) for round, _, score in scored], width)
@@ -132,8 +135,15 @@ def cost_rows(groups: Groups, cost: str, width: int) -> Rows:
     return rows
 
 
-def task_chart(groups: Groups, key: str, title: str, what: str) -> Chart | None:
-    """Tasks of one method in one panel; several methods side by side, a panel for each task."""
+def measure_of(groups: Groups) -> str:
+    """What figures over tasks are: accuracy, or progress if a task has another metric."""
+    runs = chain.from_iterable(groups.values())
+    unlike = any(entry.progress and not entry.accuracy for entry in chain.from_iterable(runs))
+    return PROGRESS if unlike else ACCURACY
+
+
+def task_chart(groups: Groups, key: str, title: str, axes: Mapping[str, str]) -> Chart | None:
+    """Tasks of one method in one panel for each axis; several methods side by side, a panel for each task."""
     labels, tasks = list(groups)[: thin.MOST_SERIES], tasks_of(groups)
     single = len(labels) == 1
     shown = tasks[: thin.MOST_SERIES if single else thin.MOST_PANELS]
@@ -148,24 +158,44 @@ def task_chart(groups: Groups, key: str, title: str, what: str) -> Chart | None:
         thin.cut_note(len(shown), len(tasks), "tasks"),
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
-    last, domain = last_round(groups), span(rows)
     marks = set_back_rows(groups, rows, width)
-    notes.append("logarithmic axis" if far_apart(what, domain) else "")
+    alike: dict[str, list[str]] = {}  # tasks whose figures can share an axis
+    for task in dict.fromkeys(row["task"] for row in rows):
+        alike.setdefault(axes[task], []).append(task)
+    domains = {what: span([row for row in rows if row["task"] in own]) for what, own in alike.items()}
+    notes.append("logarithmic axis" if any(map(far_apart, domains, domains.values())) else "")
     notes.append("cross: diverged and set back" if marks else "")
-    if single:
-        chart = lines(rows, "task", "task", shown, what, last=last, domain=domain, marks=marks)
-        return chart.add_params(style.picked("task")).properties(title=style.titled(title, notes))
     panels: list[Chart] = []
-    for task in shown:
-        own = [row for row in rows if row["task"] == task]
-        if own:
-            crosses = [mark for mark in marks if mark["task"] == task]
+    for what, own in alike.items():
+        for tasks_shown in [own] if single else [[task] for task in own]:
             panel = lines(
-                own, "label", "method", labels, what, last=last, domain=domain, small=True, marks=crosses
+                [row for row in rows if row["task"] in tasks_shown],
+                *(("task", "task", shown) if single else ("label", "method", labels)),
+                what.removesuffix(LOWER),
+                last=last_round(groups),
+                domain=domains[what],
+                small=not single or len(alike) > 1,
+                marks=[mark for mark in marks if mark["task"] in tasks_shown],
             )
-            panels.append(panel.properties(title=style.panel_title(task)))
-    panels[0] = panels[0].add_params(style.picked("label"))
+            lower = LOWER if what.endswith(LOWER) else ""
+            named = "" if single and len(alike) == 1 else ", ".join(tasks_shown)
+            panels.append(panel.properties(title=style.panel_title(f"{named}{lower}")))
+    panels[0] = panels[0].add_params(style.picked("task" if single else "label"))
+    if len(panels) == 1 and single:
+        return panels[0].properties(title=style.titled(title, notes))
     return style.joined(panels, title, notes)
+
+
+def score_chart(histories: Sequence[History]) -> Chart | None:
+    """Scores of the tasks, each in its own unit."""
+    scales = {task: scale for history in histories for task, scale in history.scales.items()}
+    return _scores(metrics_of(histories), scales)
+
+
+def _scores(groups: Groups, scales: Mapping[str, Scale]) -> Chart | None:
+    axes = {task: _axis(scales.get(task, ACCURACIES)) for task in tasks_of(groups)}
+    what = ACCURACY_TITLE if {*axes.values()} <= {ACCURACY} else "Score of each task"
+    return task_chart(groups, "score", what, axes)
 
 
 def over_tasks(histories: Sequence[History]) -> Chart | None:
@@ -174,13 +204,13 @@ def over_tasks(histories: Sequence[History]) -> Chart | None:
     labels = list(groups)[: thin.MOST_SERIES]
     chosen = {label: groups[label] for label in labels}
     last = last_round(groups)
-    width = bin_width(groups, labels, figures=3)
+    width, measure = bin_width(groups, labels, figures=3), measure_of(chosen)
     panels: list[Chart] = []
     for key in ("mean", "minimum", "variance"):
         rows = overall_rows(chosen, key, width)
         if not rows:
             return None
-        what = "variance over tasks" if key == "variance" else ACCURACY
+        what = "variance over tasks" if key == "variance" else measure
         titled = {"mean": "mean", "minimum": "worst task", "variance": "variance"}[key]
         panel = lines(rows, "label", "method", labels, what, last=last, domain=span(rows), small=True)
         panels.append(panel.properties(title=style.panel_title(titled)))
@@ -191,7 +221,7 @@ def over_tasks(histories: Sequence[History]) -> Chart | None:
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
     panels[0] = panels[0].add_params(style.picked("label"))
-    return style.joined(panels, "Accuracy over all tasks", notes)
+    return style.joined(panels, f"{measure.removeprefix('test ').capitalize()} over all tasks", notes)
 
 
 def method_chart(groups: Groups, title: str) -> Chart | None:
@@ -207,13 +237,13 @@ def method_chart(groups: Groups, title: str) -> Chart | None:
         thin.bins_note(width),
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
-    what = f"{ACCURACY}, mean over tasks"
+    what = f"{measure_of(groups)}, mean over tasks"
     chart = lines(rows, "label", "method", labels, what, last=last, domain=span(rows))
     return chart.add_params(style.picked("label")).properties(title=style.titled(title, notes))
 
 
 def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -> Chart | None:
-    """Mean accuracy against a cost of all tasks together, on a logarithmic axis where costs lie far apart."""
+    """Mean over tasks against a cost of all of them, on a logarithmic axis where costs lie far apart."""
     groups = metrics_of(histories)
     labels = list(groups)[: thin.MOST_SERIES]
     width = bin_width(groups, labels)
@@ -226,7 +256,8 @@ def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -
         rows = [row for row in rows if row["cost"] > 0]
     kind = alt.Scale(type="log", nice=False) if logarithmic else alt.Scale(nice=False)
     x = alt.X("cost:Q", title=what, scale=kind, axis=alt.Axis(format=".3~s", grid=False, tickCount=6))
-    chart = lines(rows, "label", "method", labels, f"{ACCURACY}, mean over tasks", x=x, domain=span(rows))
+    mean = f"{measure_of(groups)}, mean over tasks"
+    chart = lines(rows, "label", "method", labels, mean, x=x, domain=span(rows))
     notes = [
         labels[0] if len(labels) == 1 else "",
         "logarithmic axis" if logarithmic else "",
@@ -234,12 +265,18 @@ def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -
         thin.bins_note(width),
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
-    return chart.add_params(style.picked("label")).properties(title=style.titled(title, notes))
+    titled = f"{measure_of(groups).removeprefix('test ').capitalize()} {title}"
+    return chart.add_params(style.picked("label")).properties(title=style.titled(titled, notes))
 
 
-def task_accuracy(metrics: Metrics, title: str) -> Chart:
+def _axis(scale: Scale) -> str:
+    """The title of an axis, and which way is better where that has to be said."""
+    return ACCURACY if scale.name in ACCURACY else scale.title + (LOWER if scale.better == "lower" else "")
+
+
+def task_accuracy(metrics: Metrics, title: str, scales: Mapping[str, Scale] | None = None) -> Chart:
     """One line for each task of a run."""
-    return task_chart({title: [metrics]}, "accuracy", "Accuracy of each task", ACCURACY) or _nothing(title)
+    return _scores({title: [metrics]}, scales or {}) or _nothing(title)
 
 
 def method_accuracy(curves: Groups, title: str) -> Chart:

@@ -1,4 +1,4 @@
-"""Final accuracies as bars, relative to full participation where it was run."""
+"""Final accuracies, or progress, as bars, relative to full participation where it was run."""
 
 from collections.abc import Sequence
 
@@ -9,25 +9,26 @@ from fedmux.report.charts import style, thin
 from fedmux.report.charts.curves import by_label
 from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs import statistics
-from fedmux.runs.history import History, number
+from fedmux.runs.finals import overall
+from fedmux.runs.history import History
 
 UPPER_BOUND = "full"
 WIDTH = 460
 
 
-def final_accuracy(history: History) -> float | None:
-    """From the summary, or the same figure of a run that is not finished: mean of the last ten rounds."""
-    final = number(history.summary, "accuracy", "mean")
+def final_mean(history: History) -> float | None:
+    """Over tasks: from the summary, or the same figure of a run that is not finished."""
+    final = overall(history.summary)
     if final is not None:
         return final
-    scored = [(entry.round, entry.accuracy.mean) for entry in history.metrics if entry.accuracy]
-    return statistics.final_accuracy(scored, history.last_round)
+    scored = [(entry.round, entry.progress.mean) for entry in history.metrics if entry.progress]
+    return statistics.final(scored, history.last_round)
 
 
 def final_rows(groups: dict[str, list[History]]) -> tuple[Rows, bool]:
     """Mean and range over seeds for each label, best first; and whether they are relative to `full`."""
     finals = {
-        label: {run.seed: score for run in group if (score := final_accuracy(run)) is not None}
+        label: {run.seed: score for run in group if (score := final_mean(run)) is not None}
         for label, group in groups.items()
     }
     finals = {label: scores for label, scores in finals.items() if scores}
@@ -43,7 +44,7 @@ def final_rows(groups: dict[str, list[History]]) -> tuple[Rows, bool]:
                 "value": short(float(np.mean(values))),
                 "low": short(min(values)),
                 "high": short(max(values)),
-                "accuracy": short(float(np.mean(list(scores.values())))),
+                "mean": short(float(np.mean(list(scores.values())))),
                 "seeds": len(values),
             }
         )
@@ -79,7 +80,9 @@ def final_chart(histories: Sequence[History]) -> Chart | None:
     base = alt.Chart(style.data(shown), width=WIDTH, height=alt.Step(26)).encode(
         y=alt.Y("label:N", title=None, sort=[row["label"] for row in shown], axis=alt.Axis(labelLimit=260))
     )
-    what = "final accuracy relative to full participation" if relative else "final test accuracy"
+    measure = "accuracy" if all(run.measure == "accuracy" for run in histories) else "progress"
+    plain = "final test accuracy" if measure == "accuracy" else "final progress"
+    what = f"final {measure} relative to full participation" if relative else plain
     axis = alt.Axis(format=style.PLAIN if relative else style.PERCENT if share else style.PLAIN, tickCount=6)
     bars = base.mark_bar(height={"band": 0.7}).encode(
         x=alt.X("value:Q", title=what, axis=axis),
@@ -87,7 +90,7 @@ def final_chart(histories: Sequence[History]) -> Chart | None:
         tooltip=[
             alt.Tooltip("label:N", title="method"),
             alt.Tooltip("value:Q", title=what, format=form),
-            alt.Tooltip("accuracy:Q", title="accuracy", format=".4~g"),
+            alt.Tooltip("mean:Q", title=measure, format=".4~g"),
             alt.Tooltip("low:Q", title="lowest seed", format=form),
             alt.Tooltip("high:Q", title="highest seed", format=form),
             alt.Tooltip("seeds:Q", title="seeds"),
@@ -108,4 +111,4 @@ def final_chart(histories: Sequence[History]) -> Chart | None:
         "" if all(run.summary for run in histories) else "some runs are not finished",
         thin.cut_note(len(shown), len(rows), "methods"),
     ]
-    return alt.layer(*layers).properties(title=style.titled("Final accuracy", notes))
+    return alt.layer(*layers).properties(title=style.titled(f"Final {measure}", notes))

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedmux.report.charts import style
 from fedmux.report.charts.style import Chart, Rows, short
-from fedmux.runs.history import History, number
+from fedmux.runs.finals import number
+from fedmux.runs.history import History
 from fedmux.runs.rounds import Round
 
 MOST_STEPS = 3  # C-steps side by side

@@ -1,12 +1,14 @@
 """Every chart of runs there is, in the order of a page: what it is called, how to read it, how to draw it."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedmux.report.charts import allocation, auctions, curves, data, finals, fleet, groups, spreads
-from fedmux.report.charts.lines import ACCURACY, LOSS, STEP
+from fedmux.report.charts.lines import LOSS, STEP
 from fedmux.report.charts.style import Chart
 from fedmux.runs.history import History
+from fedmux.runs.scale import ACCURACY as ACCURACY_NAME
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,11 @@ class Kind:
     caption: str
     draw: Callable[[Sequence[History]], Chart | None]  # None: the data for it is not there
     several: bool = False  # drawn from all runs at once; otherwise from the first one given
+    unlike: str = ""  # what it is called where tasks have other metrics than accuracy
+
+    def called(self, histories: Sequence[History]) -> str:
+        mixed = self.unlike and any(history.measure != ACCURACY_NAME for history in histories)
+        return self.unlike if mixed else self.title
 
 
 def _of_one(draw: Callable[[History], Chart | None]) -> Callable[[Sequence[History]], Chart | None]:
@@ -25,7 +32,9 @@ def _of_one(draw: Callable[[History], Chart | None]) -> Callable[[Sequence[Histo
 
 
 def _of_tasks(key: str, title: str, what: str) -> Callable[[Sequence[History]], Chart | None]:
-    return lambda histories: curves.task_chart(curves.metrics_of(histories), key, title, what)
+    return lambda histories: curves.task_chart(
+        curves.metrics_of(histories), key, title, defaultdict(lambda: what)
+    )
 
 
 def _methods(histories: Sequence[History]) -> Chart | None:
@@ -40,11 +49,12 @@ def _of_cost(cost: str, title: str, what: str) -> Callable[[Sequence[History]], 
 CHARTS: list[Kind] = [
     Kind(
         "task-accuracy",
-        "Accuracy of each task",
-        "Test accuracy of each model over the rounds. Several methods have a panel for each task; a "
-        "band is the range over seeds.",
-        _of_tasks("accuracy", "Accuracy of each task", ACCURACY),
+        curves.ACCURACY_TITLE,
+        "Test accuracy of each model over the rounds; a task with another metric is shown by it, in its own "
+        "unit. Several methods have a panel for each task; a band is the range over seeds.",
+        curves.score_chart,
         several=True,
+        unlike="Score of each task",
     ),
     Kind(
         "task-loss",
@@ -61,6 +71,7 @@ CHARTS: list[Kind] = [
         "worst task is close to the mean and the variance small.",
         curves.over_tasks,
         several=True,
+        unlike="Progress over all tasks",
     ),
     Kind(
         "methods",
@@ -76,22 +87,25 @@ CHARTS: list[Kind] = [
         " others are shown as a part of it, seed by seed.",
         finals.final_chart,
         several=True,
+        unlike="Final progress",
     ),
     Kind(
         "uploads",
         "Accuracy by uploads",
         "Mean accuracy against the updates that clients have sent so far. Further left and higher is "
         "better: the same accuracy for less traffic.",
-        _of_cost("uploads", "Accuracy by uploads", "updates sent, all tasks"),
+        _of_cost("uploads", "by uploads", "updates sent, all tasks"),
         several=True,
+        unlike="Progress by uploads",
     ),
     Kind(
         "gradient-steps",
         "Accuracy by computation",
         "Mean accuracy against the local SGD steps that clients have made so far, those included that"
         " only serve to report an update norm.",
-        _of_cost("gradient_steps", "Accuracy by computation", "gradient steps, all tasks"),
+        _of_cost("gradient_steps", "by computation", "gradient steps, all tasks"),
         several=True,
+        unlike="Progress by computation",
     ),
     Kind(
         "step-size",
@@ -135,6 +149,7 @@ CHARTS: list[Kind] = [
         "Accuracy of the global models on each client's own training points: the median, the middle "
         "half and the middle 80 % of the clients. Narrow bands mean that the model serves all alike.",
         _of_one(spreads.client_accuracy),
+        unlike="Scores at the clients",
     ),
     Kind(
         "groups",

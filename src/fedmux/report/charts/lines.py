@@ -8,7 +8,7 @@ import altair as alt
 from fedmux.report.charts import style
 from fedmux.report.charts.style import Rows
 
-ACCURACY, LOSS, STEP = "test accuracy", "test loss", "step size"
+ACCURACY, PROGRESS, LOSS, STEP = "test accuracy", "progress", "test loss", "step size"
 
 
 def lines(
@@ -72,9 +72,9 @@ def far_apart(what: str, domain: tuple[float, float] | None) -> bool:
 
 
 def value_format(rows: Rows, what: str) -> str:
-    """Per cent for accuracies; a task's own metric may be something else."""
+    """Per cent for accuracies and progress."""
     share = ACCURACY in what and all(0 <= row["value"] <= 1 for row in rows)
-    return style.PERCENT if share else style.PLAIN
+    return style.PERCENT if share or what.startswith(PROGRESS) else style.PLAIN
 
 
 def _tooltip(row: dict[str, Any], what: str, form: str) -> list[alt.Tooltip]:

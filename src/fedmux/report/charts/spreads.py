@@ -9,6 +9,7 @@ from fedmux.report.charts.lines import span
 from fedmux.report.charts.style import Chart, Rows, short
 from fedmux.runs.history import History
 from fedmux.runs.rounds import Round
+from fedmux.runs.scale import ACCURACY
 
 QUANTILES = ("p10", "p25", "median", "p75", "p90")
 BANDS = "line: median; bands: middle half and middle 80 % of the clients"
@@ -47,8 +48,13 @@ def client_accuracy(history: History) -> Chart | None:
     rows = quantile_rows(history, tasks, lambda entry, task: entry.of(task).clients, width)
     if not rows:
         return None
-    panels = _panels(history, tasks, rows, "accuracy on own data")
-    return style.joined(panels, "Accuracy at the clients", _notes(history, tasks, width))
+    panels: list[Chart] = []
+    titles = {task: history.scales[task].title for task in tasks}
+    axes = {task: f"{title} on own data" if title == ACCURACY else title for task, title in titles.items()}
+    for what in dict.fromkeys(axes.values()):
+        panels += _panels(history, [task for task in tasks if axes[task] == what], rows, what)
+    measure = "Accuracy" if history.measure == "accuracy" else "Score"
+    return style.joined(panels, f"{measure} at the clients", _notes(history, tasks, width))
 
 
 def probability(history: History) -> Chart | None:
@@ -91,17 +97,19 @@ def _saturated(history: History, rows: Rows) -> Chart:
 
 
 def _panels(history: History, tasks: list[str], rows: Rows, what: str) -> list[Chart]:
-    ends = [{"value": row[key]} for row in rows for key in ("p10", "p90")]
+    ends = [{"value": row[key]} for row in rows if row["task"] in tasks for key in ("p10", "p90")]
+    if not ends:
+        return []
     limits = span(ends) or (0.0, 1.0)
-    share = all(0 <= row["value"] <= 1 for row in ends)
+    share = "probability" in what or ("accuracy" in what and all(0 <= row["value"] <= 1 for row in ends))
     scale = alt.Scale(domain=[min(limits[0], 0.0), limits[1]], nice=5)
     axis = alt.Axis(format=style.PERCENT if share else style.PLAIN, tickCount=5)
     panels: list[Chart] = []
-    for position, task in enumerate(tasks):
+    for task in tasks:
         own = [row for row in rows if row["task"] == task]
         if not own:
             continue
-        colour = style.COLOURS[position % len(style.COLOURS)]
+        colour = style.COLOURS[history.tasks.index(task) % len(style.COLOURS)]
         base = alt.Chart(style.data(own), width=style.SMALL, height=style.LOW)
         base = base.encode(x=style.rounds_axis(history.last_round))
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedmux.runs.scale import over_tasks_of, scales_of
 from fedmux.runs.trackers.tracker import LAST, Tracker, final, parameters
 
 
@@ -27,7 +28,8 @@ class TensorBoard(Tracker):
         while any(path.glob(f"*.{int(time.time())}.*")):  # readers go by the second in the name
             time.sleep(0.02)
         self.writer: Any = FileWriter(str(path))
-        begin, session, self.session_end = hparams(parameters(table), {"accuracy/mean": 0.0})
+        measure = over_tasks_of(scales_of(table).values())
+        begin, session, self.session_end = hparams(parameters(table), {f"{measure}/mean": 0.0})
         if last < 0:
             self.writer.add_summary(begin)
             self.writer.add_summary(session)

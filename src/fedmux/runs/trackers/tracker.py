@@ -87,7 +87,8 @@ class Tracker(ABC):
 def figures(entry: Round) -> dict[str, float]:
     """A round's figures as single numbers by name, `seconds` last; without lists; failures are counted."""
     line = entry.line()
-    tree = {"accuracy": line.pop("accuracy", {}), "task": line.pop("tasks")}
+    measure = "progress" if "progress" in line else "accuracy"
+    tree = {measure: line.pop(measure, {}), "task": line.pop("tasks")}
     tree |= {key: value for key, value in line.items() if key not in ("round", LAST)}
     if entry.failures:
         tree["failures"] = len(entry.failures)
