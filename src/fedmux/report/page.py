@@ -103,7 +103,9 @@ class Figures:
             if (chart := kind.draw(histories)) is not None:
                 name = f"{prefix}{kind.key}"
                 self.specs[name] = {**spec(chart), "config": {}}  # the page's own, light or dark
-                shown.append({"id": name, "title": kind.called(histories), "caption": kind.caption})
+                shown.append(
+                    {"id": name, "title": kind.called(histories), "caption": kind.explained(histories)}
+                )
         return shown
 
     def scripts(self) -> dict[str, Markup]:
@@ -185,7 +187,7 @@ def _line(label: str, runs: Sequence[History], full: dict[int, float]) -> dict[s
         "steps": f"{(_mean(found, 'totals', 'gradient_steps') or 0) / rounds:.0f}",
         "seconds": f"{_mean(found, 'seconds') or 0:.0f}",
         "tasks": {
-            task: scale.show(mean(_known(finals.score(summary, task) for summary in found)))
+            task: scale.show(mean(_known(finals.score(summary, task) for summary in found)), unit=False)
             for task, scale in scales.items()
         },
     }

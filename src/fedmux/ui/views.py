@@ -150,7 +150,7 @@ def _words(failure: Failure) -> dict[str, str]:
 def kinds_for(histories: Sequence[History]) -> list[dict[str, str]]:
     """The charts that these runs may have, as the page names them."""
     return [
-        {"key": kind.key, "title": kind.called(histories), "caption": kind.caption}
+        {"key": kind.key, "title": kind.called(histories), "caption": kind.explained(histories)}
         for kind in CHARTS
         if kind.several or len(histories) == 1
     ]

@@ -23,8 +23,21 @@ class Kind:
     unlike: str = ""  # what it is called where tasks have other metrics than accuracy
 
     def called(self, histories: Sequence[History]) -> str:
-        mixed = self.unlike and any(history.measure != ACCURACY_NAME for history in histories)
-        return self.unlike if mixed else self.title
+        return self.unlike if self.unlike and _unlike(histories) else self.title
+
+    def explained(self, histories: Sequence[History]) -> str:
+        """The caption, in the words for what is shown."""
+        if not self.over_tasks or not _unlike(histories):
+            return self.caption
+        return self.caption.replace("Test accuracy", "Progress").replace("accuracy", "progress")
+
+    @property
+    def over_tasks(self) -> bool:
+        return "progress" in self.unlike.lower()
+
+
+def _unlike(histories: Sequence[History]) -> bool:
+    return any(history.measure != ACCURACY_NAME for history in histories)
 
 
 def _of_one(draw: Callable[[History], Chart | None]) -> Callable[[Sequence[History]], Chart | None]:
@@ -79,6 +92,7 @@ CHARTS: list[Kind] = [
         "Test accuracy, mean over tasks, of every method over the rounds. A band is the range over seeds.",
         _methods,
         several=True,
+        unlike="Progress of the methods compared",
     ),
     Kind(
         "final-accuracy",
