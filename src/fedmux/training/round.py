@@ -12,6 +12,7 @@ from fedmux.allocation.plan import Budget, Plan, check, over_selection
 from fedmux.distributed.memory import patiently
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
+from fedmux.training.agreement import same_everywhere
 from fedmux.training.deliveries import Deliveries
 from fedmux.training.driver import Played, Surroundings, view_of
 from fedmux.training.state import State
@@ -53,6 +54,7 @@ class Synchronous(Surroundings):
         with self.phase("aggregate"):
             self.team.sum(*aggregator.parts())
             models = self.retried(partial(aggregator.finish, state.models))
+            same_everywhere(models, self.team, self.fleet.tasks, type(aggregator).__name__)
             state.models = state.watch.unless_paused(state.models, models)
         state.round += 1
         return Played(view, plan, reported, deliveries)
