@@ -8,7 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from fedmux.allocation import Assignment, RoundState, Signals
-from fedmux.allocation.plan import Budget, Plan, check, over_selection
+from fedmux.allocation.contract import check_draw, planned
+from fedmux.allocation.plan import Budget, Plan, over_selection
 from fedmux.distributed.memory import patiently
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
@@ -37,9 +38,9 @@ class Synchronous(Surroundings):
             self.retried(partial(aggregator.prepare, view, state.models))
         view, reported = self.ask(state, view)  # losses or norms, if the allocator wants them
         with self.phase("plan"):
-            plan = allocator.plan(view)
+            plan = planned(allocator, view)
             jobs = plan.draw(view.rng(Stream.DRAW))
-            check(plan, jobs, view.population)
+            check_draw(plan, jobs, view, type(allocator).__name__)
             self.team.agree("assignment", jobs.client, jobs.task, jobs.count)
         answering = np.ones(len(jobs), bool)
         if allocator.learns:  # drawn clients report too
