@@ -88,8 +88,8 @@ def explain(experiment: Experiment) -> Explanation:
 
 def _explain(experiment: Experiment) -> Explanation:
     method, _ = experiment.method.fitted(experiment.metrics)
-    allocator, setting = method.allocator(), assemble(experiment)
-    state = first_round(experiment, setting, method.aggregator())
+    (allocator, aggregator), setting = method.pair(), assemble(experiment)
+    state = first_round(experiment, setting, aggregator)
     people, norms = state.population, state.signals.norms
     assert norms is not None and state.units is not None
     probability, processors, marginal = expected(planned(allocator, state), people)

@@ -77,7 +77,8 @@ class Experiment(Settings):
                 f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
             )
         self.method.check(len(self.tasks))
-        self.method.fitted(self.metrics)
+        method, _ = self.method.fitted(self.metrics)
+        method.pair()
         return self
 
     @property
