@@ -1,12 +1,14 @@
 """What a method remembers goes into a checkpoint; what no checkpoint can hold is refused by its name."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedmux
-from conftest import experiment_of
+from conftest import experiment_of, resumes_to_the_same_bits
 from fedmux.allocation.random import RandomAllocator
 from refusals import refused
 
@@ -61,3 +63,25 @@ def test_what_no_checkpoint_can_hold_is_refused(
 ) -> None:
     with refused(place, remedy):
         fedmux.run(experiment_of(method=method()), tmp_path / "run", notice=lambda line: None)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text("utf-8")
+
+
+class Smooth(ListKeeper):
+    """The allocator with memory of the documents."""
+
+    def allocator(self) -> fedmux.Allocator:
+        [code] = re.findall(r"### An allocator with memory\n.*?```python\n(.*?)```", PAGE, re.DOTALL)
+        names: dict[str, Any] = {"__name__": "example"}
+        exec(compile(code, "add-a-method.md", "exec"), names)
+        made: fedmux.Allocator = names["SmoothLoss"]()
+        return made
+
+
+def test_the_allocator_with_memory_of_the_documents_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    resumes_to_the_same_bits(experiment_of(method=Smooth()), tmp_path, 3)
+    allocator = Smooth().allocator()
+    allocator.restore({})
+    allocator.forget(0)
+    assert allocator.state() == {}
