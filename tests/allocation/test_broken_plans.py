@@ -37,7 +37,7 @@ def with_probability(client: int, task: int, value: float) -> Probabilities:
 @pytest.mark.parametrize(
     ("made", "place", "remedy"),
     [
-        (GOOD.probability, "Mine.plan returned a ndarray", "fedmux.Probabilities"),
+        (GOOD.probability, "Mine.plan returned ndarray", "fedmux.Probabilities"),
         (None, "Mine.plan returned nothing", "fedmux.spread"),
         (Probabilities, "Mine.plan returned", "fedmux.Probabilities(...)"),
         (Probabilities(GOOD.probability.T, GOOD.processors), ("Mine", "probability", "(3, 8)"), "(8, 3)"),

@@ -66,7 +66,7 @@ class Compares(Own):
         (HalfBare, "HalfBare has no aggregator", "returns a fedmux.Aggregator"),
         (ReturnsTheClass, "ReturnsTheClass.allocator()", "RandomAllocator(...)"),
         (ReturnsNothing, ("ReturnsNothing.aggregator()", "nothing"), "fedmux.Aggregator"),
-        (Swapped, ("Swapped.aggregator()", "a RandomAllocator"), "fedmux.Aggregator"),
+        (Swapped, ("Swapped.aggregator()", "RandomAllocator"), "fedmux.Aggregator"),
         (Misspelt, 'AllocatorOfLosses.needs names "losses"', 'did you mean "loss"'),
         (Compares, ('AllocatorOfResiduals.needs names "residual"', "Unbiased keeps none"), '"norm"'),
     ],

@@ -38,7 +38,7 @@ def planned(allocator: Allocator, state: RoundState) -> Plan:
     """The allocator's plan for a round, checked."""
     plan, who = allocator.plan(state), type(allocator).__name__
     if not callable(getattr(plan, "draw", None)) or isinstance(plan, type):
-        made = "nothing" if plan is None else f"a {type(plan).__name__}"
+        made = "nothing" if plan is None else type(plan).__name__
         raise FedmuxError(f"{who}.plan returned {made}; it should return a plan: {PLANS}")
     if isinstance(plan, Probabilities):
         shape = state.population.sizes.shape

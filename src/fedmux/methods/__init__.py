@@ -78,7 +78,7 @@ def _is_a(kind: type, made: object, maker: str) -> None:
     if isinstance(made, type):
         name = made.__name__
         raise FedmuxError(f"{maker}() returned the class {name}; return an object of it, {name}(...)")
-    what = "nothing" if made is None else f"a {type(made).__name__}"
+    what = "nothing" if made is None else type(made).__name__
     raise FedmuxError(f"{maker}() returned {what}; it should return a fedmux.{kind.__name__}")
 
 
