@@ -170,6 +170,7 @@ def boxes() -> list[Box]:
     lines: Counter[str] = Counter()
     for module in modules().values():
         lines[room(module.name)] += module.lines
+    lines = Counter({name: rounded(number) for name, number in lines.items()})
     found = []
     for number, (name, level) in enumerate(levels().items()):
         width = max(NARROWEST, ROOT_OF_LINES * math.sqrt(lines[name])) if level > FOUNDATION else 232
@@ -177,6 +178,11 @@ def boxes() -> list[Box]:
         purpose = textwrap.wrap(says.replace("`", ""), int((width - 18) / (0.5 * TEXT)))
         found.append(Box(name, level, lines[name], COLOURS[number % len(COLOURS)], width, purpose))
     return found
+
+
+def rounded(lines: int) -> int:
+    """To hundreds, or tens if there are few, so that a small change leaves the picture as it is."""
+    return max(10, round(lines, -2 if lines >= 100 else -1))
 
 
 def stacked(found: list[Box]) -> list[Row]:

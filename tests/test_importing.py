@@ -63,6 +63,18 @@ def test_a_reference_of_another_form_is_refused(reference: str) -> None:
     refused_import(reference, "package.module:name")
 
 
+@pytest.mark.parametrize(
+    ("reference", "right"),
+    [
+        ("mine.py:Net", '"mine:Net"'),
+        ("./models/mine.py:Net", '"models.mine:Net"'),
+        ("/elsewhere/mine.py:Net", '"mine:Net"'),
+    ],
+)
+def test_a_file_in_place_of_a_module_is_told_what_to_write(reference: str, right: str) -> None:
+    refused_import(reference, right, where=("file",))
+
+
 def test_a_missing_module_is_named(here: Path) -> None:
     refused_import("own_missing.inner:Net", ("own_missing;", "install it", "run where own_missing.inner is"))
 

@@ -12,6 +12,7 @@ import torch
 
 from fedmux.aggregation import Aggregator
 from fedmux.allocation import Fixed, Plan, Probabilities, RoundState, Signals
+from fedmux.allocation.contract import planned
 from fedmux.allocation.variance_reduced import mixed
 from fedmux.experiment import Experiment
 from fedmux.fleet.engine import Engine
@@ -89,11 +90,11 @@ def explain(experiment: Experiment) -> Explanation:
 
 def _explain(experiment: Experiment) -> Explanation:
     method, _ = experiment.method.fitted(experiment.scales)
-    allocator, setting = method.allocator(), assemble(experiment)
-    state = first_round(experiment, setting, method.aggregator())
+    (allocator, aggregator), setting = method.pair(), assemble(experiment)
+    state = first_round(experiment, setting, aggregator)
     people, norms = state.population, state.signals.norms
     assert norms is not None and state.units is not None
-    probability, processors, marginal = expected(allocator.plan(state), people)
+    probability, processors, marginal = expected(planned(allocator, state), people)
     # Both references spend the same budget, task costs included.
     random = mixed(state, np.ones(people.sizes.shape), 1.0, "independent").probability
     norms = np.nan_to_num(norms) / state.learning_rates

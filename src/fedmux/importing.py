@@ -16,6 +16,12 @@ def import_object(reference: str, what: str) -> object:
     The current directory is searched too.
     """
     module_name, _, name = reference.partition(":")
+    if module_name.endswith(".py") and name.isidentifier():
+        file = Path(module_name).with_suffix("")
+        right = ".".join(file.parts) if all(part.isidentifier() for part in file.parts) else file.name
+        raise FedmuxError(
+            f'{what} "{reference}": name the module, not a file: write "{right}:{name}"; run where it is'
+        )
     if not name.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
         raise FedmuxError(f'{what} "{reference}": not of the form package.module:name, such as my_code:thing')
     try:

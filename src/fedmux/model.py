@@ -16,6 +16,11 @@ class Model:
     parameters: Tensor  # P
     buffers: Tensor  # Q, float64
 
+    def checksum(self) -> int:
+        """Of every bit: the same wherever the weights are the same, whatever the number of threads."""
+        parts = [part.contiguous().view(torch.int32) for part in (self.parameters, self.buffers)]
+        return int(sum(part.sum(dtype=torch.int32) for part in parts))
+
 
 class Layout:
     """Where each parameter and buffer of a module lies in its flat vectors."""

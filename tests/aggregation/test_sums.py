@@ -11,6 +11,7 @@ import fedmux
 from conftest import experiment_of
 from fedmux.aggregation.qffl import QFair
 from fedmux.methods import registry
+from refusals import refused
 
 
 class PerStep(fedmux.Unbiased):
@@ -75,8 +76,25 @@ def test_a_sum_that_is_no_array_is_refused_with_its_name():
     aggregator = PerStep()
     aggregator.begin(*begun())
     aggregator.taken = 0.0
-    with pytest.raises(TypeError, match=r"PerStep.summed names taken, which is a float; it must be an array"):
+    with refused("PerStep.summed names taken, which is a float", "an array"):
         aggregator.parts()
+
+
+def test_a_sum_that_is_misspelt_is_refused_with_the_name_that_was_meant():
+    class Misnamed(PerStep):
+        summed = ("takn",)
+
+    aggregator = Misnamed()
+    aggregator.begin(*begun())
+    with refused("Misnamed.summed names takn", ("begin()", 'did you mean "taken"')):
+        aggregator.parts()
+
+
+def test_one_name_without_its_comma_is_refused():
+    with refused("Comma.summed", '("taken",)', TypeError):
+
+        class Comma(PerStep):
+            summed = "taken"
 
 
 def begun():

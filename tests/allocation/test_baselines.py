@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import population, round_state
+from fedmux.allocation.contract import check_draw
 from fedmux.allocation.full import FullAllocator
-from fedmux.allocation.plan import Budget, Fixed, Probabilities, check
+from fedmux.allocation.plan import Budget, Probabilities
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.sequential import SequentialAllocator
 
@@ -66,13 +67,13 @@ def test_draws_follow_the_probabilities_and_no_processor_gets_two_tasks():
     rng = np.random.default_rng(0)
     probability = np.where(people.available, rng.uniform(0, 1, (6, 3)), 0)
     probability /= np.maximum(probability.sum(1, keepdims=True), 1)  # some rows saturated, some not
-    plan = Probabilities(probability, people.processors)
+    state, plan = round_state(people), Probabilities(probability, people.processors)
     count = np.zeros((6, 3))
     squares = np.zeros((6, 3))
     draws = 20_000
     for _ in range(draws):
         assignment = plan.draw(rng)
-        check(plan, assignment, people)
+        check_draw(plan, assignment, state, "test")
         count[assignment.client, assignment.task] += assignment.count
         squares[assignment.client, assignment.task] += assignment.count**2
     mean = count / draws
@@ -80,28 +81,3 @@ def test_draws_follow_the_probabilities_and_no_processor_gets_two_tasks():
     variance = wanted * (1 - probability)  # a binomial for each pair
     assert (np.abs(mean - wanted) < 4.5 * np.sqrt(variance / draws) + 1e-12).all()
     assert squares / draws - mean**2 == pytest.approx(variance, abs=0.06)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda p: p - 0.5, "negative"),
-        (lambda p: p * 0 + 0.9, "more than 1"),
-        (lambda p: p + 0.01, "not available"),
-        (lambda p: p * np.nan, "NaN"),
-    ],
-)
-def test_a_plan_that_breaks_the_contract_is_refused(change, says):
-    people = population()
-    plan = RandomAllocator("processors").plan(round_state(people))
-    assignment = plan.draw(np.random.default_rng(0))
-    with pytest.raises(RuntimeError, match=says):
-        check(Probabilities(change(plan.probability), plan.processors), assignment, people)
-
-
-def test_a_draw_of_an_unavailable_pair_is_refused():
-    people = population()
-    client, task = (int(index[0]) for index in np.nonzero(~people.available))
-    plan = Fixed(np.array([client]), np.array([task]))
-    with pytest.raises(RuntimeError, match="not available was drawn"):
-        check(plan, plan.draw(np.random.default_rng(0)), people)

@@ -6,9 +6,9 @@ from test_targets import program
 
 from conftest import population, round_state
 from fedmux.allocation import feasible_targets, targets
+from fedmux.allocation.contract import check_draw, planned
 from fedmux.allocation.fair_variance import FairVarianceAllocator
 from fedmux.allocation.flow_targets import fill_by_flow, route
-from fedmux.allocation.plan import check
 from fedmux.methods import find
 
 
@@ -100,8 +100,8 @@ def test_fairvr_plans_for_24_tasks(jobs):
     people = population(clients=120, tasks=24, seed=1)
     state = round_state(people, jobs=jobs)
     allocator = FairVarianceAllocator(3.0, "loss", 1e-3, "independent")
-    plan = allocator.plan(state)
-    check(plan, plan.draw(state.rng()), people)
+    plan = planned(allocator, state)
+    check_draw(plan, plan.draw(state.rng()), state, "test")
     assert people.processors @ plan.probability == pytest.approx(allocator.targets, rel=1e-6)
     assert (allocator.targets > 0).all() and (plan.probability[people.available] > 0).all()
     most = min(jobs, people.total_processors)

@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from conftest import population, round_state
 from fedmux.allocation import groups as groups_module
+from fedmux.allocation.contract import check_draw
 from fedmux.allocation.group_allocator import GroupAllocator
 from fedmux.allocation.groups import (
     cluster,
@@ -19,7 +20,7 @@ from fedmux.allocation.groups import (
     rotation,
     slots,
 )
-from fedmux.allocation.plan import Budget, Signals, check
+from fedmux.allocation.plan import Budget, Signals
 from fedmux.population import Population
 
 small = st.integers(1, 9)
@@ -191,7 +192,7 @@ def test_a_cycle_trains_every_model_on_every_group():
         assert allocator.reporters(state).any() == (number == 0)
         plan = allocator.plan(state)
         drawn = plan.draw(state.rng())
-        check(plan, drawn, people)
+        check_draw(plan, drawn, state, "test")
         for task in range(3):
             for group in np.unique(truth[drawn.client[drawn.task == task]]):
                 met[task, group] += 1

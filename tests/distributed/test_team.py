@@ -263,6 +263,7 @@ MINE = '''
 import multiprocessing
 import numpy as np
 import torch
+import fedmux
 from fedmux.methods.baselines import Random
 
 
@@ -274,6 +275,24 @@ class Method(Random):
     """My own."""
 
     name = "mine"
+
+
+class Partial(fedmux.Unbiased):
+    def begin(self, state, assignment, models):
+        super().begin(state, assignment, models)
+        self.arrived = np.zeros(len(models))
+
+    def take(self, updates):
+        super().take(updates)
+        self.arrived[updates.task] += self.assignment.client[updates.rows].sum()
+
+    def step(self, task):
+        return super().step(task) / max(1.0, self.arrived[task])
+
+
+class Forgetful(Method):
+    def aggregator(self):
+        return Partial()
 
 
 class Raises(torch.nn.Linear):
@@ -311,6 +330,15 @@ def test_what_fails_in_a_worker_is_told_in_one_line(here, change, place, cause):
     process = begin(here, 2, "--set", "method=mine:Method", "--set", change)
     refuses(process.wait().refusal(), ('task "digits"', place), (cause, "`fedmux resume run`"))
     nobody_left(process, here)
+
+
+def test_a_sum_that_summed_does_not_name_is_noticed_before_anything_is_trained_on_it(here):
+    (here / "mine.py").write_text(MINE)
+    ended = begin(here, 2, "--set", "method=mine:Forgetful").wait()
+    refuses(
+        ended.refusal(), ("processes [1]", "task", "process 0"), ("Partial.summed", "`fedmux resume run`")
+    )
+    assert lines(here) == 1  # before any training
 
 
 @pytest.mark.parametrize(

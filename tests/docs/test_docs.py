@@ -17,6 +17,7 @@ import typer
 import fedmux
 from conftest import population, round_state, table
 from fedmux.cli import app
+from fedmux.data.sets import known
 from fedmux.experiment import TaskSettings
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import registry
@@ -186,6 +187,17 @@ def test_methods_in_the_readme_exist() -> None:
     named = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
     assert named
     assert set(named) <= set(registry())
+
+
+def test_every_method_is_in_the_readme_and_on_its_page() -> None:
+    for page in ("README.md", "docs/methods.md"):
+        text = PAGES[page]
+        assert [name for name in registry() if f"`{name}`" not in text] == [], f"{page} lacks them"
+
+
+def test_every_data_set_is_in_the_table() -> None:
+    section = PAGES["docs/data.md"].partition("## Sets with a name")[2].partition("\n##")[0]
+    assert {*re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)} == {*known()}
 
 
 def test_every_dependency_has_its_line() -> None:

@@ -10,7 +10,7 @@ from every_method import UNBIASED, VARIANTS, people_for
 from fedmux.aggregation import Aggregator
 from fedmux.aggregation.aggregator import Workspace
 from fedmux.allocation import Fixed, Probabilities
-from fedmux.allocation.plan import check
+from fedmux.allocation.contract import check_draw, planned
 from fedmux.experiment import Experiment
 from fedmux.methods import Method
 from fedmux.training.running import run
@@ -30,9 +30,9 @@ def test_a_plan_keeps_its_promises(method: type[Method], options: dict) -> None:
     chosen = method(**options)
     for number in range(6):
         state = round_state(people, round=number)
-        plan = chosen.allocator().plan(state)
+        plan = planned(chosen.allocator(), state)
         assignment = plan.draw(state.rng())
-        check(plan, assignment, people)
+        check_draw(plan, assignment, state, "test")
         assert people.available[assignment.client, assignment.task].all()
         assert len({*zip(assignment.client, assignment.task)}) == len(assignment)
         assert (np.diff(assignment.task) >= 0).all()

@@ -140,6 +140,9 @@ EXACTLY = {
     "posted-price": posted_exactly,
 }
 
+UNTWINNED = [name for name in MECHANISMS if name not in EXACTLY]
+assert not UNTWINNED, f"{UNTWINNED}: give each a twin in exact fractions, as a row of EXACTLY"
+
 a_bid = st.one_of(st.integers(0, 40), st.integers(0, 1000), st.none())
 tables = st.tuples(st.integers(1, 8), st.integers(1, 4)).flatmap(
     lambda shape: st.lists(

@@ -221,8 +221,8 @@ def test_the_settings_of_the_second_paper():
     assert auction.budgets == sorted(set(auction.budgets))
     assert 29 in auction.budgets
     mechanisms = [table["recruitment"]["mechanism"] for table in tables(find("auction-exp6")).values()]
-    assert set(mechanisms) == set(MECHANISMS)
-    assert len(mechanisms) == len(MECHANISMS) + 2  # the posted price is three
+    assert mechanisms == [*auction.mechanisms, *["posted-price"] * 3]
+    assert set(mechanisms) <= set(MECHANISMS)
 
 
 def test_the_settings_of_the_third_paper():
@@ -369,12 +369,17 @@ def test_methods_draw_and_average_as_in_their_paper(name):
 
 
 BUDGETS = sorted({*range(5, 101, 5), 29} - {30})
+COMPARED = [
+    *("max-min-fair", "budget-fair", "budget-fair-as-published"),
+    *("gmm-fair", "greedy-within-budget", "random-within-budget"),
+]
 BIDS = [{"kind": "normal", "mean": 0.2, "std": 0.2}, {"kind": "linear"}]
 PRICES = {"posted-price": 0.45, "posted-price 0.4": 0.4, "posted-price 0.6": 0.6}  # the paper's, and ours
 
 
 def test_auctions_have_the_bids_and_the_budget_of_the_second_paper():
-    assert find("auction-exp5").auction == Auction(users=100, bids=BIDS, budgets=BUDGETS, prices=[0.4, 0.6])
+    wanted = Auction(users=100, mechanisms=COMPARED, bids=BIDS, budgets=BUDGETS, prices=[0.4, 0.6])
+    assert find("auction-exp5").auction == wanted
     for name, table in tables(find("auction-exp6")).items():
         assert table["recruitment"]["bids"] == BIDS
         assert table["recruitment"]["budget"] == PRICES.get(name, 29)

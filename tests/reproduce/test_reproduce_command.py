@@ -15,7 +15,7 @@ import pytest
 from commands import fedmux, start, wait_until
 from fedmux.data.png import decode_png
 from fedmux.randomness import Stream, generator
-from fedmux.recruitment import MECHANISMS, gmm_fair
+from fedmux.recruitment import gmm_fair
 from fedmux.reproduce import files
 from fedmux.reproduce.planning import Choice
 from fedmux.reproduce.preset import find, names
@@ -299,7 +299,7 @@ def test_auctions_are_held_with_as_many_seeds_as_asked_for(command, tmp_path):
         assert_is_a_picture(folder / name)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["complete"]
-    held = {*MECHANISMS, "posted-price 0.4", "posted-price 0.6"} - {"posted-price"}
+    held = {*find("auction-exp5").auction.mechanisms, "posted-price 0.4", "posted-price 0.6"}
     assert set(summary["table"]) == {f"{name}, budget {b}" for name in held for b in (10, 29, 60)}
     for seed in ("0", "1"):
         laws = find("auction-exp5").auction.bids

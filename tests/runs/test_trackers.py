@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -14,11 +14,13 @@ import fedmux
 from commands import fedmux as command
 from commands import small_experiment
 from conftest import table
+from fedmux.cli.train import Log
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.experiment.mistakes import validated
 from fedmux.runs.rounds import Failure, Round, TaskRound
-from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, by_name
+from fedmux.runs.trackers import CSV, TRACKERS, MLflow, TensorBoard, Tracker, WandB, by_name
 from fedmux.runs.trackers.tracker import figures, parameters
+from refusals import refuses
 
 Read = dict[str, list[tuple[int, float]]]  # (round, value) by name, in the order they are stored
 
@@ -56,12 +58,36 @@ def read_mlflow(run: Path) -> Read:
     return {key: [(metric.step, metric.value) for metric in history] for key, history in histories.items()}
 
 
-READERS: dict[type[Tracker], Callable[[Path], Read]] = {
-    CSV: read_csv,
-    TensorBoard: read_tensorboard,
-    MLflow: read_mlflow,
+def cut(tracker: Tracker) -> None:
+    """The file that it writes ends in the middle of its last round."""
+    [path] = [*tracker.run.glob("csv/metrics.csv"), *tracker.run.glob("tensorboard/*")]
+    os.truncate(path, path.stat().st_size - 5)
+
+
+def half_logged(tracker: Tracker) -> None:
+    """Another round, without the figure that comes last."""
+    half = figures(fedmux.Run(tracker.run).metrics[-1])
+    del half["seconds"]
+    tracker.log(4, half)
+
+
+class Kept(NamedTuple):
+    """What the tests need to know of a tracker."""
+
+    read: Callable[[Path], Read]
+    break_off: Callable[[Tracker], None]  # leaves a round half written, as `kill -9` does
+    finals: int  # how often the mean accuracy of the summary is among what is read
+
+
+KEPT = {
+    CSV: Kept(read_csv, cut, 0),
+    TensorBoard: Kept(read_tensorboard, cut, 1),
+    MLflow: Kept(read_mlflow, half_logged, 1),
 }
-every = pytest.mark.parametrize("kind", READERS, ids=lambda kind: kind.name)
+READERLESS = [WandB]  # has a test of its own, below
+UNKNOWN = {*TRACKERS.values()} - {*KEPT, *READERLESS}
+assert not UNKNOWN, f"{UNKNOWN}: say in KEPT how to read back what it wrote"
+every = pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.name)
 
 
 def experiment(**changes: Any) -> fedmux.Experiment:
@@ -74,7 +100,7 @@ def check(kind: type[Tracker], run: Path) -> None:
     for entry in fedmux.Run(run).metrics:
         for key, value in figures(entry).items():
             expected.setdefault(key, []).append((entry.round, value))
-    found = {key: values for key, values in READERS[kind](run).items() if not key.startswith("final/")}
+    found = {key: values for key, values in KEPT[kind].read(run).items() if not key.startswith("final/")}
     assert found.keys() == expected.keys()
     for key, values in expected.items():
         assert [step for step, _ in found[key]] == [step for step, _ in values], key
@@ -101,7 +127,7 @@ def test_a_run_is_logged_as_it_was(kind: type[Tracker], tmp_path: Path) -> None:
             experiment(dropout=dropout, evaluation={"every": 2}), tmp_path / "run", observers=[tracker]
         )
     check(kind, run.path)
-    found = READERS[kind](run.path)
+    found = KEPT[kind].read(run.path)
     assert {
         "accuracy/mean",
         "accuracy/minimum",
@@ -131,7 +157,7 @@ def test_a_run_that_failed_and_went_on_has_every_round_once(
     folder, fails = tmp_path / "run", Fails(3, RuntimeError("lost"))
     with pytest.raises(RuntimeError, match="lost"), kind(folder) as tracker:
         fedmux.run(experiment(), folder, observers=[tracker, fails] if first else [fails, tracker])
-    assert max(step for step, _ in READERS[kind](folder)["seconds"]) == (3 if first else 2)
+    assert max(step for step, _ in KEPT[kind].read(folder)["seconds"]) == (3 if first else 2)
     with kind(folder) as tracker:
         fedmux.resume(folder, observers=[tracker])
     check(kind, folder)
@@ -154,8 +180,8 @@ def test_a_finished_run_is_logged_afterwards_and_only_once(kind: type[Tracker], 
         with kind(tmp_path / "run"):
             pass
         check(kind, tmp_path / "run")
-    final = READERS[kind](tmp_path / "run").get("final/accuracy/mean", [])
-    assert len(final) == (0 if kind is CSV else 1)
+    final = KEPT[kind].read(tmp_path / "run").get("final/accuracy/mean", [])
+    assert len(final) == KEPT[kind].finals
 
 
 @every
@@ -169,7 +195,7 @@ def test_ctrl_c_leaves_whole_files(kind: type[Tracker], tmp_path: Path) -> None:
     with pytest.raises(Interrupted), kind(folder) as tracker:
         fedmux.run(experiment(), folder, observers=[tracker, interrupt])
     check(kind, folder)
-    assert "final/rounds" not in READERS[kind](folder)
+    assert "final/rounds" not in KEPT[kind].read(folder)
     with kind(folder) as tracker:
         fedmux.resume(folder, observers=[tracker])
     check(kind, folder)
@@ -183,16 +209,10 @@ def test_a_round_that_is_half_written_is_written_again(kind: type[Tracker], tmp_
     with pytest.raises(RuntimeError):
         fedmux.run(experiment(), folder, observers=[tracker, Fails(3, RuntimeError())])
     tracker.end(None)
-    if isinstance(tracker, MLflow):
-        half = figures(fedmux.Run(folder).metrics[-1])
-        del half["seconds"]  # what comes last
-        tracker.log(4, half)
-    else:
-        [path] = [*folder.glob("csv/metrics.csv"), *folder.glob("tensorboard/*")]
-        os.truncate(path, path.stat().st_size - 5)
+    KEPT[kind].break_off(tracker)
     with kind(folder) as again:
         fedmux.resume(folder, observers=[again])
-    rounds = {key: [step for step, _ in values] for key, values in READERS[kind](folder).items()}
+    rounds = {key: [step for step, _ in values] for key, values in KEPT[kind].read(folder).items()}
     assert rounds["seconds"] == rounds["task/a/accuracy"] == [0, 1, 2, 3, 4]
     assert rounds["task/a/jobs"] == [1, 2, 3, 4]
 
@@ -294,13 +314,18 @@ def test_no_tracker_opens_a_connection(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_unknown_tracker_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(small_experiment(rounds=1, checkpoint_every=1))
     refusal = command("run", "small.toml", "-o", "run", "--log", "csv,tensorbord", cwd=tmp_path).refusal()
-    assert refusal == '--log "tensorbord" is not known; choose from csv, mlflow, tensorboard, wandb'
+    refuses(refusal, '--log "tensorbord"', ("choose from", *TRACKERS))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_help_names_every_tracker() -> None:
+    shown = get_args(Log)[1].help
+    assert [name for name in TRACKERS if name not in shown] == []
 
 
 def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for name in ("mlflow", "tensorboard", "wandb"):
+    for name in [name for name, kind in TRACKERS.items() if kind.package]:
         with pytest.raises(FedmuxError, match=rf'^tracker "{name}" needs {name}: .*fedmux\[{name}\]"$'):
             TRACKERS[name]("run")
     CSV("run")

@@ -17,6 +17,8 @@ from fedmux.aggregation.local_rule import LocalRule
 from fedmux.allocation import Assignment, RoundState
 from fedmux.distributed.memory import Release, in_parts, nothing
 from fedmux.distributed.team import ALONE, Team
+from fedmux.errors import FedmuxError
+from fedmux.importing import closest
 from fedmux.model import Model
 from fedmux.population import Bools, Floats, Ints
 
@@ -76,6 +78,8 @@ class Aggregator:
     def __init_subclass__(cls) -> None:
         if "exchange" in vars(cls):  # it would be ignored, and its sums would be partial
             raise TypeError(f"{cls.__name__}.exchange is not called; name the arrays to add up in `summed`")
+        if isinstance(cls.summed, str):
+            raise TypeError(f'{cls.__name__}.summed is the text "{cls.summed}"; write ("{cls.summed}",)')
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
         """Adapt to the round's population, before signals and draw."""
@@ -121,11 +125,14 @@ class Aggregator:
         names = dict.fromkeys(name for kind in type(self).__mro__ for name in vars(kind).get("summed", ()))
         parts: list[Tensor | np.ndarray] = []
         for name in names:
+            named = f"{type(self).__name__}.summed names {name}, which"
+            if not hasattr(self, name):
+                raise FedmuxError(f"{named} begin() does not set{closest(name, vars(self))}; set it there")
             value = getattr(self, name)
             for part in value if isinstance(value, list) else [value]:
                 if not isinstance(part, Tensor | np.ndarray):
-                    kind = f"{type(self).__name__}.summed names {name}, which is a {type(part).__name__}"
-                    raise TypeError(f"{kind}; it must be an array or a list of arrays")
+                    kind = type(part).__name__
+                    raise FedmuxError(f"{named} is a {kind}; it must be an array or a list of arrays")
                 parts.append(part)
         return parts
 

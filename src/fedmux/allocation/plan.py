@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, SupportsIndex
 import numpy as np
 
 from fedmux.allocation.draws import dependent_rounding, systematic
+from fedmux.errors import FedmuxError
 from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.randomness import Stream, generator
 
@@ -142,7 +143,7 @@ class Allocator:
         return state.population.available
 
     def plan(self, state: RoundState) -> Plan:
-        raise NotImplementedError
+        raise FedmuxError(f"{type(self).__name__} has no plan(self, state); define one that returns a plan")
 
     def learn(self, state: RoundState, seen: "Signals") -> None:
         """Learn from the reports of drawn clients that were not asked before, if the allocator `learns`."""
@@ -245,25 +246,3 @@ def over_selection(plan: Plan, budget: Budget) -> float:
     else:
         spent, least = float(expected.sum()), wanted.of_processors(float(plan.processors[takes_part].sum()))
     return max(1.0, spent / least) if least > 0 else 1.0
-
-
-def check(plan: Plan, assignment: Assignment, population: Population) -> None:
-    """The invariants of any plan and draw; a violation is a bug in the allocator, not in the input."""
-    if isinstance(plan, Probabilities):
-        probability, total = plan.probability, plan.probability.sum(1)
-        _demand(bool((probability >= 0).all()), "a probability is negative or NaN")
-        _demand(bool((total <= 1 + 1e-9).all()), "a client's probabilities add up to more than 1")
-        _demand(
-            not probability[~population.available].any(), "a pair that is not available has a probability"
-        )
-    if not (isinstance(plan, Fixed) and plan.beyond_capacity):
-        used = np.bincount(assignment.client, assignment.count, population.clients)
-        _demand(bool((used <= population.capacity).all()), "a client got more jobs than it has processors")
-    pairs = population.available[assignment.client, assignment.task]
-    _demand(bool(pairs.all()), "a pair that is not available was drawn")
-    _demand(bool((assignment.expected > 0).all()), "a pair of probability 0 was drawn")
-
-
-def _demand(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise RuntimeError(f"the allocator broke its contract: {otherwise}")

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from fedmux.data import cache
-from fedmux.data.formats import DAMAGED, Arrays, in_one_line
+from fedmux.data.arrays import from_parts
+from fedmux.data.formats import DAMAGED, PARTS, TEXT_PARTS, Arrays, in_one_line
 from fedmux.data.sets import NamedSet, Report, known
 from fedmux.errors import FedmuxError
 
@@ -39,11 +40,13 @@ def get(name: str, *, progress: Report | None = None) -> Path:
             # Beside the cache, not in /tmp, which is often small and in memory.
             with tempfile.TemporaryDirectory(dir=near, prefix=".fetch-") as folder:
                 arrays = fetch(Path(folder), report)
-            verify(wanted, arrays)
+            found = verify(wanted, arrays)
         except (FedmuxError, http.client.HTTPException, LookupError, *DAMAGED) as error:
             failures.append(f"{place}: {in_one_line(error)}")
             report(f"{name}: {failures[-1]}")
         else:
+            if wanted.sha256 is None:
+                report(f"{name}: fedmux knows no checksum of it; this one's SHA-256 is {found}")
             return cache.write(name, arrays)
     raise FedmuxError(
         f'data "{name}" could not be fetched ({"; ".join(failures)}); '
@@ -51,12 +54,19 @@ def get(name: str, *, progress: Report | None = None) -> Path:
     )
 
 
-def verify(wanted: NamedSet, arrays: Arrays) -> None:
-    """Refuse a set that is not, bit for bit, the one its name stands for."""
-    if wanted.sha256 is not None and checksum(arrays) != wanted.sha256:
+def verify(wanted: NamedSet, arrays: Arrays) -> str:
+    """Refuse a set that is not, bit for bit, the one its name stands for; returns its checksum."""
+    parts = TEXT_PARTS if wanted.needs == "text" else PARTS
+    if missing := [part for part in parts if part not in arrays]:
+        raise FedmuxError(f'what came lacks "{missing[0]}"; it should be arrays named {", ".join(parts)}')
+    found = checksum(arrays)
+    if wanted.sha256 is not None and found != wanted.sha256:
         raise FedmuxError("what came is not the published set (its checksum differs)")
     if wanted.check is not None:
         wanted.check(arrays)
+    if wanted.sha256 is None:
+        from_parts(arrays, wanted.name)
+    return found
 
 
 def checksum(arrays: Arrays) -> str:

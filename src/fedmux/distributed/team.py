@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedmux.errors import FedmuxError
 from fedmux.importing import first_line
+from fedmux.population import Bools, Ints
 
 
 class TeamLost(FedmuxError):
@@ -47,6 +48,10 @@ class Team:
 
     def agree(self, what: str, *arrays: np.ndarray) -> None:
         """TeamLost unless all processes have the same arrays."""
+
+    def unlike(self, figures: Ints) -> Bools:
+        """Processes x k: which of these k numbers each process has other than the first one."""
+        return np.zeros((1, len(figures)), bool)
 
 
 ALONE = Team()
@@ -127,15 +132,19 @@ class Processes(Team):
 
     def agree(self, what: str, *arrays: np.ndarray) -> None:
         digest = hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).digest()
-        table = np.zeros(self.size, np.int64)  # one entry per process
-        table[self.rank] = int.from_bytes(digest, "little", signed=True)
-        self.sum(table)
-        if (table != table[0]).any():
-            others = np.flatnonzero(table != table[0]).tolist()
+        others = np.flatnonzero(self.unlike(np.frombuffer(digest, np.int64))).tolist()
+        if others:
             raise TeamLost(
                 f"processes {others} got a different {what} than process 0; all need the same experiment, "
                 "versions and kind of processor"
             )
+
+    def unlike(self, figures: Ints) -> Bools:
+        table = np.zeros((self.size, len(figures)), np.int64)
+        table[self.rank] = figures
+        self.sum(table)
+        unlike: Bools = table != table[0]
+        return unlike
 
 
 def from_environment() -> bool:

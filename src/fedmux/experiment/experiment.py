@@ -77,7 +77,8 @@ class Experiment(Settings):
                 f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
             )
         self.method.check(len(self.tasks))
-        self.method.fitted(self.scales)
+        method, _ = self.method.fitted(self.scales)
+        method.pair()
         return self
 
     @property

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fedmux.aggregation import Aggregator
 from fedmux.allocation import Allocator
+from fedmux.allocation.contract import check_needs
 from fedmux.errors import FedmuxError
 from fedmux.importing import closest, import_object
 from fedmux.runs.scale import Scale
@@ -37,10 +38,24 @@ class Method(BaseModel):
         return claim is not None and all(getattr(self, key) == value for key, value in claim.items())
 
     def allocator(self) -> Allocator:
-        raise NotImplementedError
+        raise _lacks(self, "allocator", Allocator)
 
     def aggregator(self) -> Aggregator:
-        raise NotImplementedError
+        raise _lacks(self, "aggregator", Aggregator)
+
+    def pair(self) -> tuple[Allocator, Aggregator]:
+        """Its allocator and its aggregator, checked."""
+        allocator, aggregator = self.allocator(), self.aggregator()
+        _is_a(Allocator, allocator, f"{type(self).__name__}.allocator")
+        _is_a(Aggregator, aggregator, f"{type(self).__name__}.aggregator")
+        check_needs(allocator)
+        compares = sorted(allocator.needs & {"residual", "projection"})
+        if compares and type(aggregator).stale is Aggregator.stale:
+            raise FedmuxError(
+                f'{type(allocator).__name__}.needs names "{compares[0]}", comparing with the last update '
+                f'of each client, and {type(aggregator).__name__} keeps none; ask for "norm"'
+            )
+        return allocator, aggregator
 
     def check(self, tasks: int) -> None:
         """Reject an experiment that this method cannot run."""
@@ -51,6 +66,21 @@ class Method(BaseModel):
         FedmuxError if it cannot use one of them.
         """
         return self, ""
+
+
+def _lacks(method: Method, part: str, kind: type) -> FedmuxError:
+    who = type(method).__name__
+    return FedmuxError(f"{who} has no {part}(self); define one that returns a fedmux.{kind.__name__}")
+
+
+def _is_a(kind: type, made: object, maker: str) -> None:
+    if isinstance(made, kind):
+        return
+    if isinstance(made, type):
+        name = made.__name__
+        raise FedmuxError(f"{maker}() returned the class {name}; return an object of it, {name}(...)")
+    what = "nothing" if made is None else type(made).__name__
+    raise FedmuxError(f"{maker}() returned {what}; it should return a fedmux.{kind.__name__}")
 
 
 MethodType = TypeVar("MethodType", bound=type[Method])
@@ -81,7 +111,8 @@ def find(name: str) -> type[Method]:
     known = registry()
     name = next((method.name for method in known.values() if name in method.aliases), name)
     if name not in known:
-        raise FedmuxError(f'unknown method "{name}"{closest(name, known)}; known: {", ".join(known)}')
+        own = "your own is module:Class"
+        raise FedmuxError(f'unknown method "{name}"{closest(name, known)}; known: {", ".join(known)}; {own}')
     return known[name]
 
 

@@ -17,7 +17,6 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment, Settings
 from fedmux.experiment.mistakes import validated
 from fedmux.importing import closest
-from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
 
 
@@ -69,6 +68,7 @@ class Auction(Settings):
     """Auctions without training: users' bids for each task, the budgets to spend, and the posted prices."""
 
     users: int = Field(ge=1)
+    mechanisms: list[str]  # those with a budget
     bids: list[BidLaw]
     budgets: list[float]
     prices: list[float]
@@ -76,8 +76,8 @@ class Auction(Settings):
     @property
     def held(self) -> list[tuple[str, str, float | None]]:
         """What is compared: its name, its mechanism and, where that has no budget, the price."""
-        others = [(name, name, None) for name in MECHANISMS if name != "posted-price"]
-        return others + [(f"posted-price {price:g}", "posted-price", price) for price in self.prices]
+        with_budget = [(name, name, None) for name in self.mechanisms]
+        return with_budget + [(f"posted-price {price:g}", "posted-price", price) for price in self.prices]
 
 
 class Preset(Settings):

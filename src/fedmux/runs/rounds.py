@@ -291,3 +291,5 @@ ROUND_READERS: dict[str, Callable[[Any], Any]] = {
     "failures": _records(Failure),
     "seconds": lambda value: figure(value) or 0.0,
 }
+_unread = {*ROUND_FIGURES} - {"round", "tasks", *ROUND_READERS}
+assert not _unread, f"figures of Round that ROUND_READERS cannot read: {_unread}"

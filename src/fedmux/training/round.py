@@ -8,10 +8,12 @@ from typing import TypeVar
 import numpy as np
 
 from fedmux.allocation import Assignment, RoundState, Signals
-from fedmux.allocation.plan import Budget, Plan, check, over_selection
+from fedmux.allocation.contract import check_draw, planned
+from fedmux.allocation.plan import Budget, Plan, over_selection
 from fedmux.distributed.memory import patiently
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
+from fedmux.training.agreement import same_everywhere
 from fedmux.training.deliveries import Deliveries
 from fedmux.training.driver import Played, Surroundings, view_of
 from fedmux.training.state import State
@@ -36,9 +38,9 @@ class Synchronous(Surroundings):
             self.retried(partial(aggregator.prepare, view, state.models))
         view, reported = self.ask(state, view)  # losses or norms, if the allocator wants them
         with self.phase("plan"):
-            plan = allocator.plan(view)
+            plan = planned(allocator, view)
             jobs = plan.draw(view.rng(Stream.DRAW))
-            check(plan, jobs, view.population)
+            check_draw(plan, jobs, view, type(allocator).__name__)
             self.team.agree("assignment", jobs.client, jobs.task, jobs.count)
         answering = np.ones(len(jobs), bool)
         if allocator.learns:  # drawn clients report too
@@ -53,6 +55,7 @@ class Synchronous(Surroundings):
         with self.phase("aggregate"):
             self.team.sum(*aggregator.parts())
             models = self.retried(partial(aggregator.finish, state.models))
+            same_everywhere(models, self.team, self.fleet.tasks, type(aggregator).__name__)
             state.models = state.watch.unless_paused(state.models, models)
         state.round += 1
         return Played(view, plan, reported, deliveries)

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedmux.aggregation import Aggregator
 from fedmux.allocation import Allocator
 from fedmux.dynamics import Returns
+from fedmux.errors import FedmuxError
 from fedmux.model import Model
 from fedmux.runs.writing import Checkpoint
 from fedmux.tasks.task import Task
@@ -29,9 +31,10 @@ class State:
 
     def tensors(self, tasks: Sequence[Task]) -> dict[str, Tensor]:
         """For a checkpoint, by name. Every process must call it: an aggregator's state is distributed."""
-        tensors = {f"aggregator.{key}": value for key, value in self.aggregator.state().items()}
+        tensors = {f"aggregator.{key}": value for key, value in _state_of(self.aggregator, Tensor).items()}
         for prefix, part in (("allocator", self.allocator), ("returns", self.returns)):
-            tensors |= {f"{prefix}.{key}": torch.from_numpy(value) for key, value in part.state().items()}
+            kept = _state_of(part, np.ndarray)
+            tensors |= {f"{prefix}.{key}": torch.from_numpy(value) for key, value in kept.items()}
         for task, model in zip(tasks, self.models):
             tensors[f"model.{task.name}.parameters"] = model.parameters.cpu()
             tensors[f"model.{task.name}.buffers"] = model.buffers.cpu()
@@ -58,6 +61,19 @@ class State:
         self.aggregator.restore(_under("aggregator.", tensors))
         for prefix, part in (("allocator.", self.allocator), ("returns.", self.returns)):
             part.restore({key: value.numpy() for key, value in _under(prefix, tensors).items()})
+
+
+def _state_of(part: Aggregator | Allocator | Returns, kind: type) -> dict[str, Any]:
+    """FedmuxError if it holds what no checkpoint can: anything but arrays of numbers."""
+    state: dict[str, Any] = part.state()
+    for key, value in state.items():
+        what = f'{type(part).__name__}.state() holds "{key}", a {type(value).__name__}'
+        if not isinstance(value, kind):
+            right = "a NumPy array" if kind is np.ndarray else "a tensor"
+            raise FedmuxError(f"{what}; make it {right}, or a checkpoint cannot hold it")
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
+            raise FedmuxError(f"{what} of {value.dtype}; a checkpoint holds arrays of numbers only")
+    return state
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -56,7 +56,7 @@ class Training:
         self.experiment, self.setting, self.team = experiment, setting, team
         self.record, self.observers = record, observers
         method, self.remark = experiment.method.fitted(experiment.scales)
-        allocator, aggregator = method.allocator(), method.aggregator()
+        allocator, aggregator = method.pair()
         self.fleet = fleet or simulated(experiment, setting, allocator, aggregator, team)
         models = [task.layout.read() for task in self.fleet.tasks]
         clients, seed = setting.population.clients, experiment.seed

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmux.data.formats import Arrays, Format
+from fedmux.errors import FedmuxError
 
 Report = Callable[[str], object]
 Place = Callable[[Path, Report], Arrays]  # an empty folder to download into, where to report progress
@@ -48,5 +49,12 @@ class NamedSet:
 def known() -> dict[str, NamedSet]:
     """Every named set, in the order of `fedmux data list`."""
     files = pkgutil.iter_modules(__path__)
-    sets: list[NamedSet] = [importlib.import_module(f"{__name__}.{file.name}").SET for file in files]
+    sets = [_defined(file.name) for file in files]
     return {one.name: one for one in sorted(sets, key=lambda one: (one.order, one.name))}
+
+
+def _defined(module: str) -> NamedSet:
+    found = getattr(importlib.import_module(f"{__name__}.{module}"), "SET", None)
+    if not isinstance(found, NamedSet):
+        raise FedmuxError(f"data/sets/{module}.py defines no SET; add SET = NamedSet(name=..., ...)")
+    return found

@@ -1,0 +1,87 @@
+"""What a user's own method gets wrong is told when the experiment is read, with the name of its class."""
+
+from typing import Any
+
+import pytest
+
+import fedmux
+from conftest import experiment_of
+from fedmux.allocation.random import RandomAllocator
+from refusals import refused
+
+
+class Own(fedmux.Method):
+    def allocator(self) -> fedmux.Allocator:
+        return RandomAllocator("processors")
+
+    def aggregator(self) -> fedmux.Aggregator:
+        return fedmux.Unbiased()
+
+
+class Bare(fedmux.Method):
+    pass
+
+
+class HalfBare(Own):
+    aggregator = fedmux.Method.aggregator
+
+
+class ReturnsTheClass(Own):
+    def allocator(self) -> Any:
+        return RandomAllocator
+
+
+class ReturnsNothing(Own):
+    def aggregator(self) -> Any:
+        return None
+
+
+class Swapped(Own):
+    def aggregator(self) -> Any:
+        return self.allocator()
+
+
+class AllocatorOfLosses(RandomAllocator):
+    needs = frozenset({"losses"})  # type: ignore[arg-type]
+
+
+class Misspelt(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorOfLosses("processors")
+
+
+class AllocatorOfResiduals(RandomAllocator):
+    needs = frozenset({"residual"})
+
+
+class Compares(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorOfResiduals("processors")
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "remedy"),
+    [
+        (Bare, "Bare has no allocator", "returns a fedmux.Allocator"),
+        (HalfBare, "HalfBare has no aggregator", "returns a fedmux.Aggregator"),
+        (ReturnsTheClass, "ReturnsTheClass.allocator()", "RandomAllocator(...)"),
+        (ReturnsNothing, ("ReturnsNothing.aggregator()", "nothing"), "fedmux.Aggregator"),
+        (Swapped, ("Swapped.aggregator()", "RandomAllocator"), "fedmux.Aggregator"),
+        (Misspelt, 'AllocatorOfLosses.needs names "losses"', 'did you mean "loss"'),
+        (Compares, ('AllocatorOfResiduals.needs names "residual"', "Unbiased keeps none"), '"norm"'),
+    ],
+)
+def test_a_method_that_is_not_whole_is_refused_when_the_experiment_is_read(
+    method: type[fedmux.Method], place: Any, remedy: str
+) -> None:
+    with refused(place, remedy):
+        experiment_of(method=method())
+
+
+def test_a_method_that_is_whole_is_accepted() -> None:
+    assert experiment_of(method=Own()).method == Own()
+
+
+def test_a_class_named_without_its_module_is_told_how_to_name_it() -> None:
+    with refused('unknown method "ByPoints"', "module:Class"):
+        experiment_of(method="ByPoints")
