@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import fedmux
 from fedmux.cli import app
 from fedmux.flower import federation
+from fedmux.flower.course import follow
 
 EXPERIMENT = """
 name = "federated"
@@ -95,17 +96,17 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
 
 
 class Run:
-    """Logs a part each time that it is asked whether it has ended."""
+    """Logs a part each time that it is asked whether it is over."""
 
     def __init__(self, log: Path, *parts: bytes) -> None:
         self.log, self.parts = log, list(parts)
 
-    def poll(self) -> int | None:
+    def over(self) -> bool:
         if not self.parts:
-            return 0
+            return True
         with self.log.open("ab") as file:
             file.write(self.parts.pop(0))
-        return None
+        return False
 
 
 def test_up_follows_the_events_of_this_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +121,11 @@ def test_up_follows_the_events_of_this_run_alone(tmp_path: Path, monkeypatch: py
     written = ("\n".join(lines) + "\n").encode()
     log.write_text('{"event": "notice", "text": "of an earlier process"}\n')
     run = Run(log, b"", written[:50], written[50:110], written[110:])
-    assert federation._follow(run, log, log.stat().st_size, said.append) == "FedmuxError: too few"  # type: ignore[arg-type]
+    assert follow(run.over, log, log.stat().st_size, said.append) == "FedmuxError: too few"
     assert said == ["metrics: here", "round 1/2  clients 1 and 2"]
     said.clear()
     (tmp_path / "none").mkdir()
-    assert federation._follow(Run(log), tmp_path / "none" / "log.jsonl", 0, said.append) is None  # type: ignore[arg-type]
+    assert follow(Run(log).over, tmp_path / "none" / "log.jsonl", 0, said.append) is None
     assert said == []
 
 
@@ -144,14 +145,6 @@ def test_up_says_why_the_server_stopped(tmp_path: Path) -> None:
         port = holder.getsockname()[1]
         with pytest.raises(fedmux.FedmuxError, match=f"finish: .*metrics-port {port} .* -o .*run continues"):
             federation.up(file, 1, tmp_path / "run", secure=False, metrics_port=port)
-
-
-def test_a_server_that_could_not_log_leaves_the_last_error_of_flower(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    log.write_text("INFO : starting\nValueError: first\n  LookupError: no such drawer\nINFO : done\n")
-    assert federation._last_error(log) == "LookupError: no such drawer"
-    log.write_text("")
-    assert "no error" in federation._last_error(log)
 
 
 def processes_with(mark: bytes) -> list[int]:
