@@ -11,7 +11,7 @@ from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.journal import FlowerJournal
 from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How
-from fedmux.flower.wire import Hello, Job, jobs, refusal, scalars
+from fedmux.flower.wire import Hello, Job, asked_tasks, refusal, scalars
 from fedmux.model import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd
@@ -87,10 +87,10 @@ def test_a_job_and_its_privacy_arrive_as_they_were_sent() -> None:
     )
     job.put(content, "a")
     replace(job, privacy=None, local=LocalSgd(4, 1)).put(content, "b")
-    assert set(jobs(content)) == {"a", "b"}
-    back = jobs(content)["a"]
+    assert set(asked_tasks(content)) == {"a", "b"}
+    back = Job.read(content, "a")
     assert replace(back, model=MODEL) == job and torch.equal(back.model.parameters, MODEL.parameters)
-    assert jobs(content)["b"].privacy is None
+    assert Job.read(content, "b").privacy is None
 
 
 def test_a_hello_arrives_or_is_refused_with_a_reason() -> None:
