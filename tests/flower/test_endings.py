@@ -208,6 +208,8 @@ def test_the_last_error_of_flower_is_found(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("INFO : starting\nValueError: first\n  LookupError: no such drawer\nINFO : done\n")
     assert last_error(log) == "LookupError: no such drawer"
+    log.write_text('ValueError: x\nclient 0, task "a": train.multi: LookupError: y\n')
+    assert last_error(log) == "ValueError: x"
     log.write_text('fedmux.errors.FedmuxError: task "a": held_out() gives no points\n')
     assert last_error(log) == 'task "a": held_out() gives no points'
     log.write_text("")

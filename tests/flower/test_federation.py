@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import socket
 import subprocess
@@ -67,6 +68,17 @@ def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path) -> None:
     assert not processes_with(b"fedmux-federation-")
 
 
+# A loss of the app's own: the experiment says it, the FlowerTask names it.
+OWN_LOSS = """
+
+def surprise(outputs, targets, *, scale):
+    return scale * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+TASKS["digits"] = replace(TASKS["digits"], loss="task:surprise")
+"""
+
+
 def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, ["flower", "init", "mine"]).exit_code == 0
@@ -75,7 +87,12 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
     assert written == {path.name: path.read_text() for path in example.iterdir() if path.is_file()}
     again = CliRunner().invoke(app, ["flower", "init", "mine"])
     assert "exists already" in str(again.exception)
-    (tmp_path / "short.toml").write_text(written["experiment.toml"].replace("rounds = 3", "rounds = 1"))
+    Path("mine/task.py").write_text("from dataclasses import replace\n" + written["task.py"] + OWN_LOSS)
+    short = written["experiment.toml"].replace("rounds = 3", "rounds = 1")
+    short = short.replace(
+        'model = "mlp"', 'model = "mlp"\nloss = "task:surprise"\nloss_options = {scale = 0.5}'
+    )
+    (tmp_path / "short.toml").write_text(short)
     command = [
         "flower",
         "up",
@@ -93,6 +110,8 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
     run = fedmux.Run("run")
     assert set(run.allocation["client"]) <= {0, 1} and len(run.allocation) > 0
     assert set(run.summary["tasks"]) == {"clothes", "digits"}
+    digits = run.metrics[1].tasks["digits"]
+    assert digits.loss is not None and digits.loss < math.log(10) * 0.6 and not run.metrics[1].failures
 
 
 class Run:

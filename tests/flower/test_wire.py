@@ -54,16 +54,15 @@ def task(own: Privacy | None = None) -> FlowerTask:
 
 
 @pytest.mark.parametrize("own", [None, Privacy(clip=0.5, noise=2.0)])
-@pytest.mark.parametrize("asked", [None, Privacy(clip=1.0, noise=1.0)])
-def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked) -> None:
-    how = How(LocalSgd(2, 1), lambda round: 0.1, asked)
-    assert task(own).task("a", how, POINTS, at=3).privacy == (own or asked)
+def test_a_client_may_have_a_privacy_that_the_server_lacks_which_is_told_once(own) -> None:
+    how = How(LocalSgd(2, 1), lambda round: 0.1, None)
+    assert task(own).task("a", how, POINTS, at=3).privacy == own
     journal = FlowerJournal(4, 1)
     roster = Roster(["a"], 4, journal)
     roster.numbers["ward"] = 3
     fleet = FlowerFleet(None, [task().server_task("a", how)], 0, roster, journal)  # type: ignore[arg-type]
     for _ in range(2):
-        fleet._compare_privacy(3, 0, (own or asked).model_dump() if own or asked else {})
+        fleet._compare_privacy(3, 0, own.model_dump() if own else {})
     told = [
         line
         for line in fleet.journal.notices

@@ -81,8 +81,8 @@ def _events(over: Callable[[], bool], log: Path, place: int) -> Iterator[dict[st
 
 
 def last_error(log: Path) -> str | None:
-    """From Flower's log of a run whose server could not log the reason itself."""
-    errors = [line.strip() for line in _lines(log) if "Error" in line]
+    """From Flower's log of a run whose server could not log the reason; clients' failures do not count."""
+    errors = [line.strip() for line in _lines(log) if "Error" in line and not line.startswith("client")]
     return errors[-1].removeprefix("fedmux.errors.FedmuxError: ") if errors else None
 
 

@@ -1,5 +1,6 @@
 """Messages to nodes: all sent at once, replies matched one by one until a deadline."""
 
+import re
 import time
 from collections.abc import Generator, Mapping
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from fedmux.flower.wire import in_short
 
 POLL = 0.3  # seconds between checks for replies
 KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # Flower's error codes; any other: the app raised
+RAISED = re.compile(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*?)(?:'>)?")  # how Flower tells an exception
 
 
 class Trouble(NamedTuple):
@@ -77,5 +79,7 @@ class Post:
     def _trouble(self, reply: Message) -> Trouble:
         """From an error reply; a message that expires comes back as one."""
         code, reason = reply.error.code, in_short(reply.error.reason)
+        if raised := RAISED.fullmatch(reason):
+            reason = f"{raised[1]}: {raised[2]}".removeprefix("FedmuxError: ")
         kind = KINDS.get(code, "raised")
         return Trouble(kind, self._in_time if kind == "late" else f"error {code}: {reason}")
