@@ -1,7 +1,8 @@
 """The tasks of this app: of each its module, a client's own points, and the points that the server scores on.
 
 Replace the modules and the two functions by yours. A client's `train` reads what only this client has; here
-it is a part of the data that comes with fedmux, by the number that the SuperNode was started with.
+it is a part of the data that comes with fedmux, by the number that the SuperNode was started with. Loss and
+metric are those of experiment.toml. A function of your own is named there and here: loss="task:function".
 """
 
 import torch

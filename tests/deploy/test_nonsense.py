@@ -45,5 +45,5 @@ def test_clients_that_raise_or_send_nonsense_are_refused_and_the_round_goes_on(t
         for task in ("one", "two")
     }
     assert len(failures) == 6 and {f["phase"] for f in failures} == {"train.multi"}
-    assert 'client 0, task "one": train.multi: error 2' in log
+    assert 'client 0, task "one": train.multi: LookupError: no such drawer' in log
     assert "client 3," not in log and not federation.leftovers()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 import fedmux
 from fedmux.cli import app
 from fedmux.flower import federation
+from fedmux.flower.course import follow
 
 EXPERIMENT = """
 name = "federated"
@@ -66,6 +68,17 @@ def test_four_nodes_come_to_what_the_simulator_comes_to(tmp_path: Path) -> None:
     assert not processes_with(b"fedmux-federation-")
 
 
+# A loss of the app's own: the experiment says it, the FlowerTask names it.
+OWN_LOSS = """
+
+def surprise(outputs, targets, *, scale):
+    return scale * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+TASKS["digits"] = replace(TASKS["digits"], loss="task:surprise")
+"""
+
+
 def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, ["flower", "init", "mine"]).exit_code == 0
@@ -74,7 +87,12 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
     assert written == {path.name: path.read_text() for path in example.iterdir() if path.is_file()}
     again = CliRunner().invoke(app, ["flower", "init", "mine"])
     assert "exists already" in str(again.exception)
-    (tmp_path / "short.toml").write_text(written["experiment.toml"].replace("rounds = 3", "rounds = 1"))
+    Path("mine/task.py").write_text("from dataclasses import replace\n" + written["task.py"] + OWN_LOSS)
+    short = written["experiment.toml"].replace("rounds = 3", "rounds = 1")
+    short = short.replace(
+        'model = "mlp"', 'model = "mlp"\nloss = "task:surprise"\nloss_options = {scale = 0.5}'
+    )
+    (tmp_path / "short.toml").write_text(short)
     command = [
         "flower",
         "up",
@@ -92,20 +110,22 @@ def test_the_app_that_init_writes_is_the_example_and_trains(tmp_path: Path, monk
     run = fedmux.Run("run")
     assert set(run.allocation["client"]) <= {0, 1} and len(run.allocation) > 0
     assert set(run.summary["tasks"]) == {"clothes", "digits"}
+    digits = run.metrics[1].tasks["digits"]
+    assert digits.loss is not None and digits.loss < math.log(10) * 0.6 and not run.metrics[1].failures
 
 
 class Run:
-    """Logs a part each time that it is asked whether it has ended."""
+    """Logs a part each time that it is asked whether it is over."""
 
     def __init__(self, log: Path, *parts: bytes) -> None:
         self.log, self.parts = log, list(parts)
 
-    def poll(self) -> int | None:
+    def over(self) -> bool:
         if not self.parts:
-            return 0
+            return True
         with self.log.open("ab") as file:
             file.write(self.parts.pop(0))
-        return None
+        return False
 
 
 def test_up_follows_the_events_of_this_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,11 +140,11 @@ def test_up_follows_the_events_of_this_run_alone(tmp_path: Path, monkeypatch: py
     written = ("\n".join(lines) + "\n").encode()
     log.write_text('{"event": "notice", "text": "of an earlier process"}\n')
     run = Run(log, b"", written[:50], written[50:110], written[110:])
-    assert federation._follow(run, log, log.stat().st_size, said.append) == "FedmuxError: too few"  # type: ignore[arg-type]
+    assert follow(run.over, log, log.stat().st_size, said.append) == "FedmuxError: too few"
     assert said == ["metrics: here", "round 1/2  clients 1 and 2"]
     said.clear()
     (tmp_path / "none").mkdir()
-    assert federation._follow(Run(log), tmp_path / "none" / "log.jsonl", 0, said.append) is None  # type: ignore[arg-type]
+    assert follow(Run(log).over, tmp_path / "none" / "log.jsonl", 0, said.append) is None
     assert said == []
 
 
@@ -144,14 +164,6 @@ def test_up_says_why_the_server_stopped(tmp_path: Path) -> None:
         port = holder.getsockname()[1]
         with pytest.raises(fedmux.FedmuxError, match=f"finish: .*metrics-port {port} .* -o .*run continues"):
             federation.up(file, 1, tmp_path / "run", secure=False, metrics_port=port)
-
-
-def test_a_server_that_could_not_log_leaves_the_last_error_of_flower(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    log.write_text("INFO : starting\nValueError: first\n  LookupError: no such drawer\nINFO : done\n")
-    assert federation._last_error(log) == "LookupError: no such drawer"
-    log.write_text("")
-    assert "no error" in federation._last_error(log)
 
 
 def processes_with(mark: bytes) -> list[int]:

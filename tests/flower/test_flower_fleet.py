@@ -24,10 +24,12 @@ from fedmux.allocation.plan import Budget
 from fedmux.fleet.simulated import SimulatedFleet
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.journal import FlowerJournal
+from fedmux.flower.operator import Operator
 from fedmux.flower.post import Post
 from fedmux.flower.roster import Roster
+from fedmux.flower.server import Terms, _gather
 from fedmux.flower.tasks import FlowerTask, How
-from fedmux.flower.wire import Hello
+from fedmux.flower.wire import Hello, put_failure
 from fedmux.methods import find
 from fedmux.model import Model
 from fedmux.population import Population
@@ -156,6 +158,34 @@ def test_an_error_has_a_reason_of_one_short_line(reason: str | None) -> None:
     assert failure.kind == "raised" and "\n" not in failure.reason and 8 < len(failure.reason) < 400
 
 
+def test_a_task_that_failed_at_its_client_is_recorded_with_the_clients_reason() -> None:
+    def answer(node: int, kind: str, content: RecordDict) -> RecordDict:
+        reply = RecordDict()
+        if kind == "query.hello" or node != 10:
+            return well(node, kind, content)
+        put_failure(reply, "a", "label 12, but the module has 10 outputs\nand more")
+        return reply
+
+    made, _, models = fleet(answer)
+    signals = made.signals(models, ("loss",), 0, np.ones((3, 1), bool), lambda s, c: torch.zeros(1, 10))
+    assert signals.silent[:, 0].tolist() == [True, False, False]
+    assert made.send(models, everyone(), 0, None, None).tolist() == [False, True, True]
+    told = [(failure.client, failure.task, failure.kind, failure.reason) for failure in made.journal.failures]
+    assert told == [("0", "a", "raised", "label 12, but the module has 10 outputs")] * 2
+    assert [failure.phase for failure in made.journal.failures] == ["query.signals", "train.multi"]
+
+
+def test_metrics_say_how_many_clients_are_connected_before_the_first_round(tmp_path: Path) -> None:
+    made, grid, _ = fleet(well, clients=3)
+    operator = Operator(tmp_path / "log.jsonl")
+    counted = list[float | None]()
+    for nodes in ([10, 11, 12], [11]):
+        grid.nodes = nodes
+        _gather(made, Terms(), operator, lambda line: None)
+        counted.append(operator.metrics.get_sample_value("fedmux_clients"))
+    assert counted == [3, 1]
+
+
 @pytest.mark.parametrize(
     "report",
     [{"loss": float("nan")}, {"loss": 1e300}, {"norm": 1.0}, {"loss": [1.0]}, {"loss": 1.0, "norm": 1e300}],
@@ -171,6 +201,21 @@ def test_reports_beyond_reason_are_silence(report: dict[str, Any]) -> None:
     signals = made.signals(models, needs, 0, np.ones((3, 1), bool), lambda s, clients: torch.zeros(1, 10))
     assert signals.silent[:, 0].tolist() == [True, False, False]
     assert np.isfinite(signals.losses[1:]).all() and len(made.journal.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("<class 'ZeroDivisionError'>:<'division by zero'>", "error 2: ZeroDivisionError: division by zero"),
+        ("<class 'fedmux.errors.FedmuxError'>:<'task \"a\": no'>", 'error 2: task "a": no'),
+        ("<class 'a.B'>:<'two\nlines'>", "error 2: B: two"),
+        ("An exception", "error 2: An exception"),
+    ],
+)
+def test_what_an_app_raised_is_told_in_plain_words(reason: str, told: str) -> None:
+    made, _, models = fleet(lambda n, k, c: (2, reason) if n == 11 and k == "train.multi" else well(n, k, c))
+    made.send(models, everyone(), 0, None, None)
+    assert [failure.reason for failure in made.journal.failures] == [told]
 
 
 def test_a_node_that_does_not_say_who_it_is_sits_out_longer_and_longer() -> None:

@@ -62,9 +62,10 @@ def test_rounds_become_metrics_and_lines_of_the_log(tmp_path: Path) -> None:
         before = samples(operator)
         assert before["fedmux_round",] == before["fedmux_rounds_total",] == 0
         assert before["fedmux_task_accuracy", "digits"] == 0.1
-        assert math.isnan(before["fedmux_clients",])  # not told yet: no alert
+        assert before["fedmux_clients",] == 0
         assert math.isnan(before["fedmux_last_round_timestamp_seconds",])
         operator.failure(Failure("ward-a", "digits", "train.multi", "late", "no answer"))
+        operator.present(4)
         operator.round(ROUND)
         operator.failure(Failure("?", "-", "query.hello", "lost", "error 5"))
         operator.round({"round": 4, "seconds": 50.0, "tasks": {"digits": {"jobs": 1, "uploads": 1}}})

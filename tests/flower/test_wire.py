@@ -11,7 +11,7 @@ from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.journal import FlowerJournal
 from fedmux.flower.roster import Roster
 from fedmux.flower.tasks import FlowerTask, How
-from fedmux.flower.wire import Hello, Job, jobs, refusal, scalars
+from fedmux.flower.wire import Hello, Job, asked_tasks, refusal, scalars
 from fedmux.model import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd
@@ -54,16 +54,15 @@ def task(own: Privacy | None = None) -> FlowerTask:
 
 
 @pytest.mark.parametrize("own", [None, Privacy(clip=0.5, noise=2.0)])
-@pytest.mark.parametrize("asked", [None, Privacy(clip=1.0, noise=1.0)])
-def test_a_client_follows_the_server_unless_it_has_a_rule_of_its_own(own, asked) -> None:
-    how = How(LocalSgd(2, 1), lambda round: 0.1, asked)
-    assert task(own).task("a", how, POINTS, at=3).privacy == (own or asked)
+def test_a_client_may_have_a_privacy_that_the_server_lacks_which_is_told_once(own) -> None:
+    how = How(LocalSgd(2, 1), lambda round: 0.1, None)
+    assert task(own).task("a", how, POINTS, at=3).privacy == own
     journal = FlowerJournal(4, 1)
     roster = Roster(["a"], 4, journal)
     roster.numbers["ward"] = 3
     fleet = FlowerFleet(None, [task().server_task("a", how)], 0, roster, journal)  # type: ignore[arg-type]
     for _ in range(2):
-        fleet._compare_privacy(3, 0, (own or asked).model_dump() if own or asked else {})
+        fleet._compare_privacy(3, 0, own.model_dump() if own else {})
     told = [
         line
         for line in fleet.journal.notices
@@ -87,10 +86,10 @@ def test_a_job_and_its_privacy_arrive_as_they_were_sent() -> None:
     )
     job.put(content, "a")
     replace(job, privacy=None, local=LocalSgd(4, 1)).put(content, "b")
-    assert set(jobs(content)) == {"a", "b"}
-    back = jobs(content)["a"]
+    assert set(asked_tasks(content)) == {"a", "b"}
+    back = Job.read(content, "a")
     assert replace(back, model=MODEL) == job and torch.equal(back.model.parameters, MODEL.parameters)
-    assert jobs(content)["b"].privacy is None
+    assert Job.read(content, "b").privacy is None
 
 
 def test_a_hello_arrives_or_is_refused_with_a_reason() -> None:

@@ -4,7 +4,6 @@ For trying out an app and for tests. All its processes end with it, however it e
 """
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,16 +11,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from fedmux.errors import FedmuxError
 from fedmux.flower.certificates import write_certificates, write_node_key
+from fedmux.flower.course import Course, follow, last_line
+from fedmux.flower.interruption import interruptible
+from fedmux.flower.serverapp import ServerProcess
+from fedmux.flower.watchdog import end, marked, watched
 from fedmux.runs.layout import EVENTS, SUMMARY
 
 HOST = "127.0.0.1"
+GRACE = 5.0  # seconds for processes to end by themselves
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -54,28 +57,22 @@ class Federation:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for process in self.leftovers():  # the server first, or it would record failures of its clients
-            with contextlib.suppress(OSError):
-                if b"flwr-serverapp" in Path(f"/proc/{process}/cmdline").read_bytes():
-                    os.kill(process, signal.SIGKILL)
-        for name in [name for name in self.processes if name != "superlink"] + ["superlink"]:
-            self.stop(name)
-        end = time.monotonic() + 10  # killing takes a moment, and a process may have started another
-        while (left := self.leftovers()) and time.monotonic() < end:
-            for process in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            time.sleep(0.05)
+        server = ServerProcess(self.mark).find()
+        if server is not None:  # first, or it would record failures of its clients
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
+        self._stop([name for name in self.processes if name != "superlink"])
+        self._stop(list(self.processes))
+        end(self.mark)
+
+    @property
+    def mark(self) -> str:
+        """Of its processes, in their environment."""
+        return mark_of(self.folder)
 
     def leftovers(self) -> list[int]:
         """Processes of this federation, including those that Flower has detached."""
-        mark = f"FLWR_HOME={self.folder / 'home'}".encode()
-        found = []
-        for environment in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if mark in environment.read_bytes().split(b"\0"):
-                    found.append(int(environment.parent.name))
-        return found
+        return marked(self.mark)
 
     def start_node(self, number: int) -> None:
         options = ["--superlink", f"{HOST}:{self.port}", "--host", HOST, "--port", str(_free_port())]
@@ -104,25 +101,25 @@ class Federation:
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
         """End a process and everything it has started."""
-        process = self.processes.pop(name, None)
-        if process is None:
-            return
+        self._stop([name], how)
+
+    def _stop(self, names: Sequence[str], how: int = signal.SIGTERM) -> None:
+        """All at once; after a while also those that do not listen."""
+        stopped = [self.processes.pop(name) for name in names if name in self.processes]
         for kind in (how, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, kind)
-            except ProcessLookupError:
-                break
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                continue
-        process.wait()
+            for process in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, kind)
+            limit = time.monotonic() + GRACE
+            for process in stopped:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, limit - time.monotonic()))
 
     def environment(self) -> dict[str, str]:
         scripts = str(Path(sys.executable).parent)  # where Flower's processes look for each other
         path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
-        own = {"FLWR_HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp"), "PATH": path}
-        return os.environ | QUIET | own
+        name, _, home = self.mark.partition("=")
+        return os.environ | QUIET | {name: home, "TMPDIR": str(self.folder / "tmp"), "PATH": path}
 
     def _start(self, name: str, script: str, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -165,8 +162,7 @@ class Federation:
                 if probe.connect_ex((HOST, self.port)) == 0:
                     return
             time.sleep(0.2)
-        log = (self.folder / "superlink.log").read_text(errors="replace").strip().splitlines()
-        raise FedmuxError(f"the SuperLink did not come up: {log[-1] if log else 'its log is empty'}")
+        raise FedmuxError(f"the SuperLink did not come up: {last_line(self.folder / 'superlink.log')}")
 
 
 def up(
@@ -184,7 +180,8 @@ def up(
     if (output / SUMMARY).exists():
         raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
     nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]
-    with tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
+    again = f"the same command with -o {output} continues"
+    with interruptible(again) as check, tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
         folder = Path(name)
         app = (app or Path(str(files("fedmux.flower") / "app"))).resolve()
         config = f'experiment="{experiment.resolve()}" output="{output.resolve()}" '
@@ -194,51 +191,17 @@ def up(
         )
         logged = output / EVENTS
         before = logged.stat().st_size if logged.exists() else 0  # of a run that is resumed
-        with Federation(folder, nodes, secure) as federation:
-            stopped = _follow(federation.run(app, config), logged, before, notice)
+        with watched(mark_of(folder), folder), Federation(folder, nodes, secure) as federation:
+            processes = federation.run(app, config), federation.processes["superlink"]
+            course = Course(*processes, ServerProcess(federation.mark), folder, check)
+            reason = follow(course.over, logged, before, notice) or course.reason()
         if not (output / SUMMARY).exists():
-            reason = stopped or _last_error(folder / "run.log")
-            raise FedmuxError(
-                f"the federation did not finish: {reason}; `fedmux flower up` with -o {output} continues"
-            )
+            raise FedmuxError(f"the federation did not finish: {reason}; {again}")
 
 
-def _follow(
-    run: "subprocess.Popen[bytes]", log: Path, place: int, notice: Callable[[str], None]
-) -> str | None:
-    """Show the server's notices until the run ends; the reason if the server stopped by itself."""
-    stopped = None
-    for event in _events(run, log, place):
-        if event["event"] == "notice":
-            notice(event["text"])
-        elif event["event"] == "stopped":
-            stopped = event["reason"]
-    return stopped
-
-
-def _events(run: "subprocess.Popen[bytes]", log: Path, place: int) -> Iterator[dict[str, Any]]:
-    """Those logged after a place in the file, as they come, until the run ends."""
-    ended = False
-    while not ended:
-        ended = run.poll() is not None  # before reading, so that nothing is missed
-        if log.exists():
-            with log.open("rb") as file:
-                place = place if place <= file.seek(0, os.SEEK_END) else 0  # it was rotated away
-                file.seek(place)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    place += len(line)
-                    with contextlib.suppress(ValueError):
-                        yield json.loads(line)
-        if not ended:
-            time.sleep(0.2)
-
-
-def _last_error(log: Path) -> str:
-    """From Flower's log of a run whose server could not log the reason itself."""
-    errors = [line.strip() for line in log.read_text(errors="replace").splitlines() if "Error" in line]
-    return errors[-1] if errors else "Flower reports no error"
+def mark_of(folder: Path) -> str:
+    """The variable that all processes of the federation in this folder have in their environment."""
+    return f"FLWR_HOME={folder / 'home'}"
 
 
 def _script(name: str) -> str:

@@ -19,10 +19,11 @@ from fedmux.allocation.plan import Signal
 from fedmux.fleet import SIGNALS, TRAIN, TRAINED_SIGNALS, LastSent, Scores
 from fedmux.fleet.journal import Journal
 from fedmux.fleet.scoring import Scorer
+from fedmux.flower.objective import Objective
 from fedmux.flower.post import Post, Trouble
 from fedmux.flower.roster import Roster
 from fedmux.flower.rules import put_rule
-from fedmux.flower.wire import EVALUATE, HELLO, Job, refusal, scalars, tensor, vectors
+from fedmux.flower.wire import EVALUATE, HELLO, Job, read_failure, refusal, scalars, tensor, vectors
 from fedmux.model import Model
 from fedmux.population import Bools, Population
 from fedmux.runs.rounds import Failure
@@ -44,9 +45,12 @@ class FlowerFleet:
         roster: Roster,
         journal: Journal,
         largest_norm: float = 1e6,
+        objectives: Sequence[Objective] | None = None,
     ) -> None:
+        """`objectives`: what each task is trained for; by default cross-entropy."""
         self.post, self.tasks, self.seed, self.roster = post, tasks, seed, roster
         self.journal, self.largest_norm = journal, largest_norm
+        self.objectives = objectives or [Objective()] * len(tasks)
         self.owned = np.ones(roster.population.sizes.shape, bool)
         self._own_rule: set[tuple[int, int]] = set()  # client, task: reported to have a privacy of its own
         self._vectors: dict[int, tuple[Model, ArrayRecord]] = {}  # by task: the model as it is sent
@@ -125,6 +129,9 @@ class FlowerFleet:
 
     def _take(self, client: int, s: int, reply: RecordDict, model: Model) -> bool:
         task = self.tasks[s]
+        if (failure := read_failure(reply, task.name)) is not None:
+            self._fail(client, s, TRAIN, "raised", failure)
+            return False
         record = reply.array_records.get(f"update.{task.name}")
         if record is None or not {"update", "buffers"} <= set(record):
             self._fail(client, s, TRAIN, "missing", "no update in the reply")
@@ -196,9 +203,9 @@ class FlowerFleet:
         rate = float(task.learning_rate(round))
         if s not in self._vectors or self._vectors[s][0] is not model:  # one copy for all nodes
             self._vectors[s] = model, vectors(parameters=model.parameters, buffers=model.buffers)
-        Job(model, s, client, round, self.seed, rate, task.local, frozenset(wants), task.privacy).put(
-            content, task.name, self._vectors[s][1]
-        )
+        asked = frozenset(wants), task.privacy, self.objectives[s]
+        job = Job(model, s, client, round, self.seed, rate, task.local, *asked)
+        job.put(content, task.name, self._vectors[s][1])
 
     def _reports(
         self,
@@ -216,7 +223,9 @@ class FlowerFleet:
                 if f"job.{task.name}" not in contents[node].config_records:
                     continue
                 report = scalars(reply, f"{key}.{task.name}", wanted, welcome)
-                if report is None:
+                if (failure := read_failure(reply, task.name)) is not None:
+                    self._fail(client, s, kind, "raised", failure)
+                elif report is None:
                     self._fail(client, s, kind, "missing", f"no {' and '.join(wanted)} in the reply")
                 elif not self._sound(report):
                     self._fail(client, s, kind, "not-finite", f"out of range: {report}")

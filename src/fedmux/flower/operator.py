@@ -51,7 +51,7 @@ class Operator:
         self._round = gauge("round", "Number of the last completed round")
         self._rounds = counter("rounds", "Rounds that this process completed")
         self._ended = gauge("last_round_timestamp_seconds", "When the last round ended")
-        self._clients = gauge("clients", "Clients that were connected in the last round")
+        self._clients = gauge("clients", "Clients that are connected")
         self._phases = counter("phase_seconds", "Seconds spent in a phase of rounds", "phase")
         self._failures = counter("failures", "Answers that were missing or refused", "task", "kind")
         self._diverged = gauge(
@@ -71,8 +71,7 @@ class Operator:
             "upload_bytes": counter("upload_bytes", "Bytes of updates and reports", "task"),
         }
         self._info.info(VERSIONS)
-        for unknown in (self._ended, self._clients):  # 0 would set off alerts
-            unknown.set(math.nan)
+        self._ended.set(math.nan)  # 0 would set off an alert
         self._lock, self._failing = threading.Lock(), False
         self._progress, self._last = time.monotonic(), 0
         self._server: WSGIServer | None = None
@@ -118,8 +117,6 @@ class Operator:
         if self._last:
             self._rounds.inc()
             self._ended.set_to_current_time()
-        if "clients" in metrics:
-            self._clients.set(metrics["clients"])
         for phase, seconds in metrics.get("phases", {}).items():
             self._phases.labels(phase).inc(seconds)
         for task, values in metrics["tasks"].items():
@@ -130,6 +127,10 @@ class Operator:
                 if key in values:
                     gauge.labels(task).set(values[key])
         self.event("round", **metrics)
+
+    def present(self, clients: int) -> None:
+        """How many are connected now, also those that are busy or sit out."""
+        self._clients.set(clients)
 
     def failure(self, failure: Failure) -> None:
         """Logged at once, not when the round ends."""

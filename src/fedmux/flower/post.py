@@ -1,5 +1,6 @@
 """Messages to nodes: all sent at once, replies matched one by one until a deadline."""
 
+import re
 import time
 from collections.abc import Generator, Mapping
 from typing import NamedTuple
@@ -7,9 +8,11 @@ from typing import NamedTuple
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedmux.flower.wire import in_short
+
 POLL = 0.3  # seconds between checks for replies
-LONGEST_REASON = 300  # characters
 KINDS = {3: "late", 4: "late", 5: "lost", 8: "lost"}  # Flower's error codes; any other: the app raised
+RAISED = re.compile(r"<class '(?:[\w.]*\.)?(\w+)'>:<'(.*?)(?:'>)?")  # how Flower tells an exception
 
 
 class Trouble(NamedTuple):
@@ -75,8 +78,8 @@ class Post:
 
     def _trouble(self, reply: Message) -> Trouble:
         """From an error reply; a message that expires comes back as one."""
-        code, lines = reply.error.code, (reply.error.reason or "").strip().splitlines() or ["unknown"]
+        code, reason = reply.error.code, in_short(reply.error.reason)
+        if raised := RAISED.fullmatch(reason):
+            reason = f"{raised[1]}: {raised[2]}".removeprefix("FedmuxError: ")
         kind = KINDS.get(code, "raised")
-        return Trouble(
-            kind, self._in_time if kind == "late" else f"error {code}: {lines[0][:LONGEST_REASON]}"
-        )
+        return Trouble(kind, self._in_time if kind == "late" else f"error {code}: {reason}")

@@ -22,6 +22,7 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.flower.fleet import FlowerFleet
 from fedmux.flower.journal import FlowerJournal
+from fedmux.flower.objective import Objective
 from fedmux.flower.operator import Operator
 from fedmux.flower.post import Post
 from fedmux.flower.roster import Roster
@@ -163,7 +164,7 @@ def _train(
 
     def meet() -> Population:
         try:
-            return _gather(fleet, terms, notice)
+            return _gather(fleet, terms, operator, notice)
         except FedmuxError:
             if begun:
                 begun[0].save()  # between two rounds, so that none is done again
@@ -198,7 +199,8 @@ def _fleet(
     journal = FlowerJournal(clients, len(tasks), run / RELEASES, operator.failure)
     roster = Roster(names, clients, journal, run / CLIENTS, _people(run / POPULATION))
     post = Post(grid, terms.deadline)
-    return FlowerFleet(post, tasks, experiment.seed, roster, journal, terms.largest_norm)
+    objectives = [Objective.of(settings) for settings in experiment.tasks]
+    return FlowerFleet(post, tasks, experiment.seed, roster, journal, terms.largest_norm, objectives)
 
 
 def _setting(
@@ -213,9 +215,8 @@ def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) 
     settings = experiment.tasks[number]
     if settings.name not in given:
         raise FedmuxError(f'task "{settings.name}" of the experiment is not among the app\'s tasks')
-    return given[settings.name].server_task(
-        settings.name, How(local_sgd(settings), settings.learning_rate, settings.privacy)
-    )
+    how = How(local_sgd(settings), settings.learning_rate, settings.privacy, Objective.of(settings))
+    return given[settings.name].server_task(settings.name, how)
 
 
 def _record(experiment: Experiment, output: Path) -> RunFolder | None:
@@ -255,11 +256,14 @@ def _print(line: str) -> None:
     print(line, flush=True)  # into the log that Flower streams
 
 
-def _gather(fleet: FlowerFleet, terms: Terms, notice: Callable[[str], None]) -> Population:
+def _gather(
+    fleet: FlowerFleet, terms: Terms, operator: Operator, notice: Callable[[str], None]
+) -> Population:
     """Who can train, once enough clients are there and one is free."""
     end, waiting, least = time.monotonic() + terms.wait, False, terms.minimum_clients
     while True:
         people, there = fleet.meet(), len(fleet.roster.nodes)
+        operator.present(there)
         if there >= least and people.available.any():
             return people
         if not waiting:

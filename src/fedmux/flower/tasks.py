@@ -1,58 +1,80 @@
-"""What a Flower app brings for each task: its module, its data where the data lies, its loss."""
+"""What a Flower app brings for each task: its module, and its data where the data lies."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.flower.fitting import Points, fits, pair
+from fedmux.flower.objective import Objective, disagreement
+from fedmux.importing import first_line
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
-from fedmux.runs.scale import default_metric, scale_of
-from fedmux.tasks import build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
 
 NodeConfig = Mapping[str, Any]  # what a SuperNode was started with, such as partition-id
-Points = tuple[Tensor, Tensor]
+TRAIN, HELD_OUT = "train(node_config)", "held_out()"  # where points come from, in error messages
 
 
 @dataclass(frozen=True)
 class How:
-    """The server's settings for a task's local training."""
+    """The experiment's settings for a task's training."""
 
     local: LocalSgd
     rate: Callable[[int], float]
     privacy: Privacy | None
+    objective: Objective = field(default_factory=Objective)
 
 
 @dataclass(frozen=True)
 class FlowerTask:
-    """`module` is called at the server and at clients; `train` at a client, `held_out` at the server."""
+    """`module` is called at the server and at clients; `train` at a client, `held_out` at the server.
+
+    Loss, metric and privacy are those of the experiment. Where they are given here too they must be the same,
+    but a privacy may be given here alone. A `module:function` of the user's own has to be named here too.
+    """
 
     module: Callable[[], nn.Module]
     train: Callable[[NodeConfig], Points | None]  # a client's own points; None: it does not have the task
     held_out: Callable[[], tuple[Points, Points]]  # validation and test points, as the server has them
-    loss: str = "cross-entropy"
-    loss_options: Mapping[str, Any] = field(default_factory=dict)
-    metric: str | None = None
-    privacy: Privacy | None = None  # a client's own rule, which overrides the server's
+    loss: str | None = None
+    loss_options: Mapping[str, Any] | None = None
+    metric: Any = None
+    privacy: Privacy | None = None
+
+    def points(self, name: str, config: NodeConfig) -> Points | None:
+        """A client's own."""
+        with of_task(name):
+            given = self.train(config)
+            return None if given is None else pair(given, TRAIN)
 
     def task(self, name: str, how: How, points: Points, at: int) -> Task:
         """For one client, with its points at its number in the fleet, on which the seed's draws depend."""
-        how = replace(how, privacy=self.privacy or how.privacy)
-        return self._task(name, how, points, np.array([0] * (at + 1) + [len(points[0])]), (points, points))
+        offsets = np.array([0] * (at + 1) + [len(points[0])])
+        with of_task(name):
+            task = self._task(name, how, points, offsets, (points, points))
+            fits(task, points, TRAIN, how.objective.loss)
+        return task
 
     def server_task(self, name: str, how: How) -> Task:
         """Without any client's points."""
-        how = replace(how, privacy=self.privacy or how.privacy)
-        held_out = self.held_out()
-        nothing = held_out[1][0][:0], held_out[1][1][:0]
-        return self._task(name, how, nothing, np.array([0, 0]), held_out)
+        with of_task(name):
+            given = self.held_out()
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                raise FedmuxError(f"{HELD_OUT} must return two pairs: points for validation and for test")
+            validation, test = (pair(part, HELD_OUT) for part in given)
+            nothing = test[0][:0], test[1][:0]
+            task = self._task(name, how, nothing, np.array([0, 0]), (validation, test))
+            for part in (validation, test):
+                fits(task, part, HELD_OUT, how.objective.loss)
+        return task
 
     def _task(
         self,
@@ -62,12 +84,17 @@ class FlowerTask:
         offsets: Ints,
         held_out: tuple[Points, Points],
     ) -> Task:
+        own = {"loss": self.loss, "loss_options": self.loss_options, "metric": self.metric}
+        how.objective.agree(own)
+        if self.privacy and how.privacy and self.privacy != how.privacy:
+            raise disagreement("privacy", self.privacy.model_dump(), how.privacy.model_dump())
+        loss, metric = how.objective.functions()
         return Task(
             name=name,
             module=self.module(),
-            loss=build_loss(self.loss, dict(self.loss_options)),
-            metric=build_metric(self.metric or default_metric(self.loss)),
-            scale=scale_of(self.metric, self.loss),
+            loss=loss,
+            metric=metric,
+            scale=how.objective.scale,
             x=points[0],
             y=points[1],
             offsets=offsets,
@@ -75,8 +102,22 @@ class FlowerTask:
             test=held_out[1],
             local=how.local,
             learning_rate=how.rate,
-            privacy=how.privacy,
+            privacy=self.privacy or how.privacy,
         )
+
+
+@contextmanager
+def of_task(name: str) -> Iterator[None]:
+    """What the app's code raises inside is an error of this task, in one line."""
+    place = f'task "{name}": '
+    try:
+        yield
+    except FedmuxError as error:
+        raise FedmuxError(place + str(error).removeprefix(place)) from error.__cause__
+    except SystemExit as error:
+        raise FedmuxError(f"{place}the app's code ended the process (SystemExit: {error})") from error
+    except Exception as error:
+        raise FedmuxError(place + first_line(error)) from error
 
 
 def check(experiment: Experiment) -> None:
@@ -110,9 +151,7 @@ def from_experiment(experiment: Experiment) -> dict[str, FlowerTask]:
             module=partial(_itself, task.module),
             train=partial(train, number),
             held_out=partial(_itself, (task.validation, task.test)),
-            loss=settings.loss,
-            loss_options=settings.loss_options,
-            metric=settings.scored_by,
+            **asdict(Objective.of(settings)),
         )
         for number, (task, settings) in enumerate(zip(setting.tasks, experiment.tasks))
     }

@@ -5,13 +5,14 @@
     train.multi     -> models, jobs      <- an update and buffers for each task
     evaluate.multi  -> models, jobs      <- a loss and a score for each task
 
-A message carries all tasks of a node. A job gives the numbers of its task and client, the round, the seed and
-the settings of local training.
+A message carries all tasks of a node. A job gives the numbers of its task and client, the round, the seed,
+the settings of local training, the loss and the metric. A task that fails at the client has a reason in the
+reply instead of a result.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
+from fedmux.flower.objective import Objective
 from fedmux.model import Model
 from fedmux.privacy import Privacy
 from fedmux.tasks.task import LocalSgd
@@ -26,6 +28,8 @@ from fedmux.tasks.task import LocalSgd
 HEADER = 1024  # bytes that a serialised array may have besides its data
 LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is refused
 HELLO, EVALUATE = "query.hello", "evaluate.multi"
+FORM = 2  # of the messages; 1 had no objective
+LONGEST_REASON = 300  # characters
 
 
 def vectors(**tensors: Tensor) -> ArrayRecord:
@@ -58,6 +62,7 @@ class Hello:
     def put(self, content: RecordDict) -> None:
         tasks, sizes = list(self.sizes), list(self.sizes.values())
         known = {"client": self.client, "processors": self.processors, "tasks": tasks, "sizes": sizes}
+        known["form"] = FORM
         content["hello"] = ConfigRecord(known)  # type: ignore[arg-type]
 
     @classmethod
@@ -74,6 +79,8 @@ class Hello:
             raise ValueError("tasks and sizes do not match")
         if not all(isinstance(size, int) and 0 <= size <= MOST_POINTS for size in sizes):
             raise ValueError(f"a number of points is not from 0 to {MOST_POINTS}")
+        if record.get("form") != FORM:
+            raise ValueError(f"client {client} has another version of fedmux; install the server's there")
         return cls(client, processors, dict(zip(map(str, tasks), sizes)))
 
 
@@ -101,6 +108,7 @@ class Job:
     local: LocalSgd
     wants: frozenset[str]  # signals
     privacy: Privacy | None = None
+    objective: Objective = field(default_factory=Objective)
 
     def put(self, content: RecordDict, name: str, model: ArrayRecord | None = None) -> None:
         """`model`: the model as a record, if one was made for another message."""
@@ -119,6 +127,7 @@ class Job:
                 **local,
             }
         )
+        self.objective.put(content, name)
         if self.privacy is not None:
             content[f"privacy.{name}"] = ConfigRecord(self.privacy.model_dump())
 
@@ -137,13 +146,30 @@ class Job:
             wants=frozenset(record.pop("wants")),
             local=LocalSgd(**record),
             privacy=None if privacy is None else Privacy(**privacy),
+            objective=Objective.read(content, name),
         )
 
 
-def jobs(content: RecordDict) -> dict[str, Job]:
-    """By task."""
-    names = [key.removeprefix("job.") for key in content.config_records if key.startswith("job.")]
-    return {name: Job.read(content, name) for name in names}
+def asked_tasks(content: RecordDict) -> list[str]:
+    """Those for which a message has a job."""
+    return [key.removeprefix("job.") for key in content.config_records if key.startswith("job.")]
+
+
+def put_failure(content: RecordDict, name: str, reason: str) -> None:
+    """Why a client has no result for a task."""
+    content[f"failure.{name}"] = ConfigRecord({"reason": reason})
+
+
+def read_failure(content: RecordDict, name: str) -> str | None:
+    """One short line; None if the task has not failed."""
+    record = content.config_records.get(f"failure.{name}")
+    return None if record is None else in_short(record.get("reason"))
+
+
+def in_short(reason: object) -> str:
+    """The first line of what a client says."""
+    lines = str(reason or "").strip().splitlines()
+    return lines[0][:LONGEST_REASON] if lines else "unknown"
 
 
 def refusal(update: Tensor, buffers: Tensor, model: Model, largest: float) -> tuple[str, str] | None:
