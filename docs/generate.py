@@ -23,7 +23,13 @@ TARGET = Path(__file__).with_name("experiment-file.md")
 
 NOUNS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 LIMITS = {"ge": "at least", "gt": "above", "le": "up to", "lt": "below"}
-SHORTHAND = {"data": "text", "learning_rate": "number or table", "methods": "list of names or tables"}
+SHORTHAND = {
+    "data": "text",
+    "model": "text",
+    "loss": "text",
+    "learning_rate": "number or table",
+    "methods": "list of names or tables",
+}
 SHORTHAND |= {"bids": "text, table or list of tables", "checkpoint_every": "whole number or time"}
 SHORTHAND |= dict.fromkeys(("method", "partition"), "text or table")  # more than the annotation says
 

@@ -57,5 +57,5 @@ def parse_value(text: str) -> Any:
     """A TOML value, or the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()

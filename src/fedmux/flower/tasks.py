@@ -13,7 +13,7 @@ from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.population import Ints
 from fedmux.privacy import Privacy
-from fedmux.tasks import build_loss, build_metric
+from fedmux.tasks import Loss, build_loss, build_metric
 from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
 
@@ -37,7 +37,7 @@ class FlowerTask:
     module: Callable[[], nn.Module]
     train: Callable[[NodeConfig], Points | None]  # a client's own points; None: it does not have the task
     held_out: Callable[[], tuple[Points, Points]]  # validation and test points, as the server has them
-    loss: str = "cross-entropy"
+    loss: str | Loss = "cross-entropy"
     loss_options: Mapping[str, Any] = field(default_factory=dict)
     metric: str | None = None
     privacy: Privacy | None = None  # a client's own rule, which overrides the server's

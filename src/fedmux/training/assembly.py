@@ -1,5 +1,7 @@
 """Sets up an experiment: loads the data, divides it among clients, builds the modules."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -18,6 +20,7 @@ from fedmux.tasks import build, build_loss, build_metric
 from fedmux.tasks.losses import default_metric
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training.setting import Setting
+from fedmux.training.trial import check_targets, try_out
 
 
 def assemble(experiment: Experiment) -> Setting:
@@ -30,14 +33,14 @@ def assemble(experiment: Experiment) -> Setting:
         generator(seed, Stream.AVAILABILITY),
     )
     capacity = draw_capacity(experiment.population.processors, has, generator(seed, Stream.CAPACITY))
-    loaded: dict[str, Dataset] = {}
+    loaded: dict[Any, Dataset] = {}
     tasks, splits = [], []
     for index, settings in enumerate(experiment.tasks):
         try:
             dataset = _dataset(settings, loaded)
             task, part = _task(experiment, settings, index, dataset, has[:, index])
         except FedmuxError as error:
-            raise FedmuxError(f'task "{settings.name}": {error}') from None
+            raise FedmuxError(f'task "{settings.name}": {error}') from error
         tasks.append(task)
         splits.append(part)
     sizes = np.stack([np.diff(part.offsets) for part in splits], axis=1)
@@ -91,12 +94,13 @@ def _recruit(experiment: Experiment, has: Bools) -> Award | None:
     return mechanism(np.where(has, bids, np.nan), settings.budget, rng)
 
 
-def _dataset(settings: TaskSettings, loaded: dict[str, Dataset]) -> Dataset:
+def _dataset(settings: TaskSettings, loaded: dict[Any, Dataset]) -> Dataset:
     if isinstance(settings.data, Dataset):
         return settings.data.check(settings.name)
-    if settings.data not in loaded:
-        loaded[settings.data] = load(settings.data)
-    return loaded[settings.data]
+    key = settings.data if isinstance(settings.data, str) else id(settings.data)
+    if key not in loaded:
+        loaded[key] = load(settings.data)
+    return loaded[key]
 
 
 def _task(
@@ -112,6 +116,7 @@ def _task(
         seed=experiment.seed,
         task=index,
     )
+    check_targets(settings, dataset)
     inputs = _Inputs(dataset)
     validation, test = [
         (inputs(dataset.test_x[rows]), _targets(dataset, dataset.test_y[rows]))
@@ -132,7 +137,7 @@ def _task(
         learning_rate=settings.learning_rate,
         privacy=settings.privacy,
     )
-    _try_out(task)
+    try_out(task, settings)
     return task, part
 
 
@@ -201,26 +206,3 @@ def _start_from(module: torch.nn.Module, path: str) -> None:
     except Exception as error:  # safetensors' and torch's messages name the mismatch
         reason = str(error).strip().splitlines()[-1].strip()
         raise FedmuxError(f"initial_weights: {path} does not fit the model ({reason})") from None
-
-
-def _try_out(task: Task) -> None:
-    """Run one small batch through module, loss and metric, to report a mismatch before any work starts."""
-    x, y = task.test[0][:2], task.test[1][:2]
-    task.module.eval()
-    try:
-        with torch.no_grad():
-            outputs = task.module(x)
-            values = task.loss(outputs, y), task.metric(outputs, y)
-    except FedmuxError:  # already says what does not fit
-        raise
-    except Exception as error:  # a user's module can raise anything
-        reason = str(error).strip().splitlines()[0]
-        raise FedmuxError(
-            f"the model does not fit the data of shape {tuple(x.shape[1:])}: {reason}"
-        ) from None
-    for name, value in zip(("loss", "metric"), values):
-        if value.shape != (len(x),):
-            raise FedmuxError(
-                f"the {name} must return one value per point, got shape {tuple(value.shape)} "
-                f"for {len(x)} points"
-            )
