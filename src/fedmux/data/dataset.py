@@ -36,7 +36,7 @@ class Dataset:
 
 
 def check_part(where: str, part: str, x: np.ndarray, y: np.ndarray, classes: int | None) -> None:
-    """FedmuxError begins with `where`; `part` is "train ", "test ", or empty where nothing is held out yet."""
+    """FedmuxError begins with `where`; `part` is "train ", "test ", or empty: nothing is held out yet."""
     if len(x) != len(y):
         has = f"{part}has " if part else ""
         raise FedmuxError(f"{where}{has}{len(x)} inputs but {len(y)} targets")

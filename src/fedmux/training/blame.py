@@ -22,14 +22,21 @@ def blamed(folder: Path) -> Iterator[None]:
         if lost.whole:
             raise _told(str(lost), lost.whole, folder) from lost
         raise
-    except (FedmuxError, Interrupted, MemoryError):
+    except (Interrupted, MemoryError):
         raise
+    except FedmuxError as error:
+        if not place_in_own_code(error.__cause__):
+            raise
+        raise _told(str(error), _all_of(error.__cause__ or error), folder) from error
     except FAILURES as error:
         place = place_in_own_code(error)
-        if place is None or (isinstance(error, Exception) and is_shortage(error)):
+        if place is None or is_shortage(error):
             raise
-        whole = "".join(traceback.format_exception(error))
-        raise _told(f"{place}: {first_line(error)}", whole, folder) from error
+        raise _told(f"{place}: {first_line(error)}", _all_of(error), folder) from error
+
+
+def _all_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _told(line: str, whole: str, folder: Path) -> FedmuxError:

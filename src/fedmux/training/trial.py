@@ -76,5 +76,5 @@ def _tried(work: Callable[[], Tensor], what: str) -> Tensor:
     except FedmuxError:  # already says what does not fit
         raise
     except FAILURES as error:  # a user's module can raise anything
-        text = "" if isinstance(error, SystemExit) else str(error).strip().partition("\n")[0]
+        text = "" if isinstance(error, SystemExit) else str(error).strip().partition("\n")[0].rstrip(".")
         raise FedmuxError(f"{what}: {text or first_line(error)}") from error
