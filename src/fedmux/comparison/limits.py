@@ -11,6 +11,7 @@ from fedmux.distributed.workers import cores, count
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
+from fedmux.training import limits
 from fedmux.training.limits import need
 
 MANY = 1000  # runs that nobody should start by accident
@@ -37,10 +38,11 @@ def check(designs: Sequence[Design], parallel: int, agreed: Agreed = lambda ques
 
 
 def _check_parallel(design: Design, parallel: int) -> None:
-    """Only what the user asked for: 0 is as many as fit."""
+    """`parallel` as the user asked for it: 0 is as many as fit."""
+    experiment = validated(Experiment, design.table, design.source)
+    limits.check(experiment)
     if not parallel:
         return
-    experiment = validated(Experiment, design.table, design.source)
     processes = parallel * count(experiment.execution)
     check_number(f"--parallel {parallel}", processes)
     check_memory(f"--parallel {parallel}", processes, need(experiment))

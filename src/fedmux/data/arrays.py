@@ -36,11 +36,10 @@ def from_arrays(
         raise FedmuxError(f'data "{name}": give both test_x and test_y, or neither')
     inputs, targets = _numeric(x, name, "inputs"), _numeric(y, name, "targets")
     if test_x is None:
-        lowest = None if targets.dtype.kind == "f" or targets.ndim != 1 else 2**63
-        check_part(f'data "{name}": ', "", inputs, targets, lowest)  # rows as they were given
+        classes = classes or _classes(targets, name)
+        check_part(f'data "{name}": ', "", inputs, targets, classes)  # rows as they were given
         if len(inputs) < 2:
             raise FedmuxError(f'data "{name}": a part is held out for testing, so give at least two points')
-        classes = classes or _classes(targets, name)
         kept, held_out = _hold_out(len(inputs))
         inputs, test_inputs = inputs[kept], inputs[held_out]
         targets, test_targets = targets[kept], targets[held_out]

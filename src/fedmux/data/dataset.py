@@ -41,7 +41,7 @@ def check_part(where: str, part: str, x: np.ndarray, y: np.ndarray, classes: int
         has = f"{part}has " if part else ""
         raise FedmuxError(f"{where}{has}{len(x)} inputs but {len(y)} targets")
     if len(x) == 0:
-        raise FedmuxError(f"{where}the {part}part is empty; give at least one point")
+        raise FedmuxError(f"{where}{f'the {part}part' if part else 'it'} is empty; give at least one point")
     for kind, values in (("input", x), ("target", y)):
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(1)))

@@ -15,23 +15,24 @@ def check_number(asked: str, processes: int) -> None:
     most = PROCESSES_A_CORE * cores()
     if processes > most:
         raise FedmuxError(
-            f"{asked}: {processes} processes on {_counted(cores(), 'core')} would only wait for each other; "
-            f"take at most {most}"
+            f"{asked}: {processes} processes would only wait for each other, as this machine has "
+            f"{cores()} core{'s' * (cores() > 1)}; take at most {most}"
         )
 
 
 def check_memory(asked: str, processes: int, each: int) -> None:
     """Refuse what does not fit into the memory that is free; `each` is in bytes."""
     free = available()
-    if free is not None and processes * each > free:
-        fitting = free // each
-        remedy = (
-            f"at most {fitting} fit" if fitting else "free some memory, or take less data or fewer clients"
-        )
-        raise FedmuxError(
-            f"{asked}: {_counted(processes, 'process', 'processes')} of about {gigabytes(each)} need "
-            f"{gigabytes(processes * each)}, but {gigabytes(free)} are free here; {remedy}"
-        )
+    if free is None or processes * each <= free:
+        return
+    fitting = free // each
+    remedy = f"at most {fitting} fit" if fitting else "take less data or fewer clients, or free some memory"
+    if processes == 1:
+        needs = f"{asked} needs about {gigabytes(each)}"
+    else:
+        total = gigabytes(processes * each)
+        needs = f"{asked}: {processes:,} processes of about {gigabytes(each)} need {total}"
+    raise FedmuxError(f"{needs}, but {gigabytes(free)} are free here; {remedy}")
 
 
 def available() -> int | None:
@@ -50,7 +51,3 @@ def available() -> int | None:
 
 def gigabytes(size: int) -> str:
     return f"{size / 1e9:,.1f} GB"
-
-
-def _counted(number: int, one: str, several: str = "") -> str:
-    return f"{number:,} {one if number == 1 else several or f'{one}s'}"

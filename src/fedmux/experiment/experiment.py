@@ -59,12 +59,15 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
         names = [task.name for task in self.tasks]
+        known = ", ".join(names)
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f'two tasks are named "{min(twice)}"; give each its own name')
         for event in self.events:
             for name in (*event.join_tasks, *event.leave_tasks):
                 if name not in names:
-                    raise ValueError(f'[[event]] of round {event.round}: there is no task "{name}"')
+                    raise ValueError(
+                        f'[[event]] of round {event.round}: there is no task "{name}"; tasks: {known}'
+                    )
             for who in (event.join, event.leave):
                 if isinstance(who, list) and any(client >= self.population.clients for client in who):
                     raise ValueError(

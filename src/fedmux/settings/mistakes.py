@@ -51,10 +51,11 @@ class _Problem:
             return cls(item["type"], path, f"known: {', '.join(known)}", close)
         message = item["msg"].removeprefix("Value error, ").replace("Input should", "should")
         message = re.sub(r"a valid dictionary( or .*)?$", "a table", message)
-        message = message.replace("a valid tuple", "a list")
+        message = message.replace("a valid tuple", "a list").replace(" after validation", "")
+        message = re.sub(r"^(List|Tuple) should", "should", message)
         message = re.sub(r", unable to parse .*$", "", message)
         value = item["input"]
-        shown = "got" in message or (isinstance(value, str) and value in message)
+        shown = re.search(r"\bgot\b|; ", message) or (isinstance(value, str) and value and value in message)
         given = f", got {_short(value)}" if isinstance(value, str | int | float) and not shown else ""
         return cls(item["type"], path, message, given=given)
 
@@ -94,7 +95,7 @@ def _path(
             if isinstance(value, dict):
                 value = value.get(part)
             elif isinstance(value, list | tuple) and isinstance(part, int):
-                value = value[part]
+                value = value[part] if part < len(value) else None
             if fields:
                 kinds = [found for field in fields for found in _models(field.annotation)]
         if table is not None and not isinstance(value, dict | list | tuple) and error != "missing":

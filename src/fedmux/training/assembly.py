@@ -1,5 +1,6 @@
 """Sets up an experiment: loads the data, divides it among clients, builds the modules."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,8 @@ def _targets(dataset: Dataset, raw: np.ndarray) -> Tensor:
 
 
 def _start_from(module: torch.nn.Module, path: str) -> None:
+    if Path(path).is_dir():
+        raise FedmuxError(f"initial_weights: {path} is a folder; name a .safetensors file")
     try:
         weights = load_file(path)
         module.load_state_dict(weights)

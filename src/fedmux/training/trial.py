@@ -37,9 +37,10 @@ def try_out(task: Task, settings: TaskSettings) -> None:
     """Report a mismatch of module, loss, metric and data."""
     x, y = _few(task)
     task.module.eval()
-    outputs = _tried(
-        partial(task.module, x), f"the model does not fit the data of shape {tuple(x.shape[1:])}"
-    )
+    shape = str(tuple(x.shape[1:]))
+    if not x.is_floating_point():
+        shape += f" with tokens {int(x.min())}..{int(x.max())}"
+    outputs = _tried(partial(task.module, x), f"the model does not fit the data of shape {shape}")
     if not isinstance(outputs, Tensor):
         raise FedmuxError(f"the model must return a tensor of outputs, got {type(outputs).__name__}")
     if settings.loss == "cross-entropy" and outputs.ndim == 2 and outputs.shape[1] <= int(y.max()):
