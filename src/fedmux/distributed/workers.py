@@ -248,6 +248,8 @@ def _leaving_word(store: "Store") -> Iterator[None]:
     except (TeamLost, Interrupted, KeyboardInterrupt):
         raise SystemExit from None  # the first process knows
     except FAILURES as error:
+        if isinstance(error, SystemExit) and not place_in_own_code(error):
+            raise  # it is done
         store.set(WORD, _word(error))
         raise SystemExit(2) from None
 
