@@ -42,7 +42,8 @@ work starts, with a message that names the key and the fix. `fedmux init` writes
 {starter}```
 `fedmux run FILE --set KEY=VALUE` changes a key for one run: `population.clients=50`, `task.batch_size=16` for
 every task, `task.NAME.batch_size=16` for the task of that name. [In Python](#in-python) the same keys are
-arguments of `fedmux.Experiment`. [concepts.md](concepts.md) explains the nouns, [data.md](data.md) the data sets.
+arguments of `fedmux.Experiment`. [concepts.md](concepts.md) explains the nouns, [data.md](data.md) the data
+sets.
 [P1], [P2] and [P3] are the [papers](../README.md#papers)."""
 MODELS = """Models and their `model_options`. A `module:Class` of your own is called with the options and,
 where it has parameters of these names, with `input_shape` (without the batch) and `outputs`."""
