@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from commands import fedmux, small_experiment
+from conftest import experiment_of
+from fedmux.runs.rounds import Round
+from fedmux.training.running import run
 from refusals import refuses
 
 FILE = small_experiment(rounds=3, checkpoint_every=1)
@@ -90,3 +93,18 @@ def test_before_there_is_a_folder_all_of_it_is_in_a_temporary_file(here: Path) -
     assert str(log) in ended.err
     assert all(part in log.read_text() for part in ("mine.py", "first", "second", "third"))
     assert not (here / "run").exists()
+
+
+def test_what_an_observer_raises_reaches_who_called_run(tmp_path: Path) -> None:
+    """So that a search over settings can end a run that leads nowhere."""
+
+    class Pruned(Exception):
+        pass
+
+    def observer(entry: Round) -> None:
+        if entry.round == 2:
+            raise Pruned
+
+    with pytest.raises(Pruned):
+        run(experiment_of(), tmp_path / "run", observers=[observer], notice=lambda line: None)
+    assert not (tmp_path / "run" / "error.log").exists()

@@ -125,7 +125,7 @@ def _name(table: Any, key: str, number: int) -> Any:
     """Of a task that has one."""
     if key not in ("task", "tasks") or not isinstance(table, dict):
         return None
-    item = table[key][number]
+    item = table[key][number] if key in table else None
     return item.get("name") if isinstance(item, dict) else getattr(item, "name", None)
 
 

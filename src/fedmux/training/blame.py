@@ -10,6 +10,7 @@ from fedmux.distributed.team import TeamLost
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.importing import FAILURES, first_line, place_in_own_code
 from fedmux.runs.layout import ERROR
+from fedmux.training.training import Training
 
 
 @contextmanager
@@ -25,14 +26,20 @@ def blamed(folder: Path) -> Iterator[None]:
     except (Interrupted, MemoryError):
         raise
     except FedmuxError as error:
-        if not place_in_own_code(error.__cause__):
+        if not place_in_own_code(error.__cause__) or _of_an_observer(error):
             raise
         raise _told(str(error), _all_of(error.__cause__ or error), folder) from error
     except FAILURES as error:
         place = place_in_own_code(error)
-        if place is None or is_shortage(error):
+        if place is None or is_shortage(error) or _of_an_observer(error):
             raise
         raise _told(f"{place}: {first_line(error)}", _all_of(error), folder) from error
+
+
+def _of_an_observer(error: BaseException) -> bool:
+    """What an observer raises is meant for whoever called `run` with it, who may want to end the run so."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is Training._record.__code__ for frame, _ in frames)
 
 
 def _all_of(error: BaseException) -> str:
