@@ -24,7 +24,13 @@ TARGET = Path(__file__).with_name("experiment-file.md")
 
 NOUNS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 LIMITS = {"ge": "at least", "gt": "above", "le": "up to", "lt": "below"}
-SHORTHAND = {"data": "text", "learning_rate": "number or table", "methods": "list of names or tables"}
+SHORTHAND = {
+    "data": "text",
+    "model": "text",
+    "loss": "text",
+    "learning_rate": "number or table",
+    "methods": "list of names or tables",
+}
 SHORTHAND |= {"bids": "text, table or list of tables", "checkpoint_every": "whole number or time"}
 SHORTHAND |= dict.fromkeys(
     ("method", "metric", "partition"), "text or table"
@@ -38,14 +44,54 @@ work starts, with a message that names the key and the fix. `fedmux init` writes
 ```toml
 {starter}```
 `fedmux run FILE --set KEY=VALUE` changes a key for one run: `population.clients=50`, `task.batch_size=16` for
-every task, `task.NAME.batch_size=16` for the task of that name. In Python the same keys are arguments of
-`fedmux.Experiment`. [concepts.md](concepts.md) explains the nouns, [data.md](data.md) the data sets.
+every task, `task.NAME.batch_size=16` for the task of that name. [In Python](#in-python) the same keys are
+arguments of `fedmux.Experiment`. [concepts.md](concepts.md) explains the nouns, [data.md](data.md) the data
+sets.
 [P1], [P2] and [P3] are the [papers](../README.md#papers)."""
 MODELS = """Models and their `model_options`. A `module:Class` of your own is called with the options and,
 where it has parameters of these names, with `input_shape` (without the batch) and `outputs`."""
 METRIC = """How a task is scored: a name, or a table. [metrics.md](metrics.md) explains units and progress."""
 SIZES = """One of `"equal"` (the whole pool, evenly), a number of points for every client, a range
 `[low, high]` from which each client draws, or a table with two levels:"""
+IN_PYTHON = """## In Python
+
+`fedmux.Experiment(...)` takes the same keys; `task` may be called `tasks`. Where the file has `module:name`,
+Python also takes the thing itself:
+
+| key | what it is | called with | returns |
+|---|---|---|---|
+| `model` | a `torch.nn.Module` class, a function, a `functools.partial`, a lambda | `model_options`, and \
+`input_shape` (without the batch) and `outputs` where it has parameters of these names | a module |
+| `data` | a function | nothing | `(x, y)`, `(x, y, test_x, test_y)` or a `fedmux.Dataset` |
+| `loss` | a function, an object such as `nn.CrossEntropyLoss(reduction="none")` | `outputs`, `targets`, and \
+`loss_options` | one value per point, shape `(batch,)` |
+| `method` | the class of a `fedmux.Method`, or an object of it | | see [add-a-method.md](add-a-method.md) |
+
+```python
+import fedmux
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, input_shape, outputs, width=32):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, outputs))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+task = {"name": "digits", "data": "digits", "model": Net, "learning_rate": 0.1}
+task["model_options"] = {"width": 16}
+experiment = fedmux.Experiment(rounds=2, method="random", population={"clients": 10}, tasks=[task])
+fedmux.run(experiment)
+```
+
+A wrong value is a `fedmux.FedmuxError` with the line that the command line prints. A run folder keeps
+`module:name` where that is how to import the thing. What was typed into a script or a notebook, lambdas and
+arrays have no such name: the folder keeps `<Net>`, `<lambda>` or `<arrays>`, and to resume such a run the
+experiment is passed again, `fedmux.resume(folder, experiment=experiment)`. With `workers` above 1 the other
+processes are sent the experiment, so a lambda is refused: define it at the top level of a module."""
 COMPARE = """What `fedmux compare` runs unless the command line says otherwise. A table in `methods` has a
 name, options and optionally a `label`. If `methods` names the file's own `method`, its options apply too."""
 
@@ -172,7 +218,7 @@ def page() -> str:
         example = f'mechanism = "budget-fair"\nbudget = 30\nbids = {toml({"kind": name, **required})}'
         parts += section(f"### `{name}` bids", law, f"[recruitment]\n{example}")
     add("compare", schema.CompareSettings, COMPARE)
-    parts += ["## Methods", *(part for item in registry().items() for part in method(*item))]
+    parts += [IN_PYTHON, "## Methods", *(part for item in registry().items() for part in method(*item))]
     return "\n\n".join(parts) + "\n"
 
 

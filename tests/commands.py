@@ -211,6 +211,7 @@ def _child(request: dict[str, Any]) -> None:
         os.dup2(os.open(request.get(path, path), flags), number)
     os.chdir(request["cwd"])
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # where TMPDIR says now
     if request["own_session"]:
         os.setsid()
     if request["file_limit"] is not None:

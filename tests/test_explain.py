@@ -74,3 +74,16 @@ def test_the_command_prints_tables_or_json_and_draws(tmp_path, monkeypatch, caps
             assert np.array(told["scores"]).shape == (12, 2)
         else:
             assert "Random's" in out and "optimum" in out and "saturated" in out
+
+
+def test_a_picture_that_is_replaced_is_said_so(tmp_path, monkeypatch, capsys):
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(make("random")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedmux", "explain", "small.toml"])
+    told = []
+    for _ in range(2):
+        main()
+        told.append(capsys.readouterr().out.splitlines()[-1])
+    first, second = told
+    assert first.endswith("small-explained.png")
+    assert second == f"{first} (in place of the one that was there)"

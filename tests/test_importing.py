@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmux.importing import import_object
+from fedmux.errors import FedmuxError
+from fedmux.importing import import_object, place_in_own_code
 from refusals import Words, refused
 
 
@@ -95,3 +96,21 @@ def test_a_missing_name_brings_the_closest_one(here: Path) -> None:
     (here / "own_names.py").write_text("class Network: pass\n")
     refused_import("own_names:Netwrk", '"Network"', where=("own_names", "Netwrk"))
     refused_import("own_names:zzz", "has no", where=("own_names", "zzz"))
+
+
+def test_the_place_is_the_user_s_last_line_wherever_it_was_caught(here: Path) -> None:
+    (here / "own_fails.py").write_text("import json\n\n\ndef inner(): json.loads('')\ndef outer(): inner()\n")
+    outer = import_object("own_fails:outer", "data")
+    assert callable(outer)
+    try:
+        try:
+            outer()
+        except ValueError as error:
+            raise FedmuxError("it fails") from error
+    except FedmuxError as told:
+        assert place_in_own_code(told.__cause__) == "own_fails.py, line 4, in inner"
+
+
+def test_a_failure_without_a_user_s_line_is_nobody_s() -> None:
+    assert place_in_own_code(None) is None
+    assert place_in_own_code(FedmuxError("not raised")) is None

@@ -9,24 +9,21 @@ import math
 
 import torch
 from numpy.random import Generator
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
+
+from fedmux.settings import Checked
 
 LEAST_NOISE = 1e-6
 
 
-class Privacy(BaseModel):
+class Privacy(Checked):
     """Clipping and noise that a client applies to its update before sending it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    clip: float = Field(
-        gt=0, allow_inf_nan=False, description="largest norm of an update; longer updates are scaled down"
-    )
+    clip: float = Field(gt=0, description="largest norm of an update; longer updates are scaled down")
     noise: float = Field(
         0.0,
         ge=0,
-        allow_inf_nan=False,
         description="standard deviation of Gaussian noise on each entry, in units of `clip`",
     )
 

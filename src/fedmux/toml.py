@@ -17,5 +17,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise FedmuxError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise FedmuxError(f"{path}: not valid TOML: tables or lists are nested too deeply") from None
+    except ValueError as error:  # numbers of thousands of digits are a ValueError too
         raise FedmuxError(f"{path}: not valid TOML: {error}") from None

@@ -178,6 +178,7 @@ def test_a_full_gpu_is_one_line_and_other_errors_are_not_hidden(monkeypatch, cap
 
     full_gpu = "memory" in str(error)
     monkeypatch.setattr("fedmux.cli._app", full)
+    monkeypatch.setattr("fedmux.importing._is_users_own", lambda file: False)  # this file is not a user's
     with pytest.raises(SystemExit if full_gpu else RuntimeError) as ended:
         main()
     if full_gpu:

@@ -161,7 +161,9 @@ def test_a_comparison_is_a_table_or_csv_and_the_picture_goes_where_it_is_told(co
     assert (tmp_path / "p.png").stat().st_size > 1000
     code, out, err = command("auction", "bids.csv", "--budget", 1.2, "--compare", "--csv", "-o", "p.png")
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert (code, err) == (0, "picture:    p.png\n") and len(rows) == 20 * len(MECHANISMS)
+    assert (code, err) == (0, "picture:    p.png (in place of the one that was there)\n") and len(
+        rows
+    ) == 20 * len(MECHANISMS)
 
 
 def test_an_auction_without_winners_says_nobody(command, tmp_path):

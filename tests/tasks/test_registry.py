@@ -99,9 +99,9 @@ def test_the_lstm_refuses_other_inputs() -> None:
     refused_model("char-lstm", ("tokens (length,)", "another model", "other data"), "(1, 8, 8)")
 
 
-@pytest.mark.parametrize("name", ["Plain", "ready"])
-def test_what_is_no_module_class_is_refused(name: str) -> None:
-    refused_model(f"own_models:{name}", ("torch.nn.Module", "function"))
+@pytest.mark.parametrize(("name", "remedy"), [("Plain", "torch.nn.Module"), ("ready", "its class")])
+def test_what_is_no_module_class_is_refused(name: str, remedy: str) -> None:
+    refused_model(f"own_models:{name}", (remedy, "function"))
 
 
 def test_a_function_that_returns_something_else_is_refused() -> None:

@@ -7,7 +7,7 @@ Exit codes: 0 done; 2 a user error, reported in one line; 130 stopped by Ctrl-C,
 
 import os
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import click
 import typer
@@ -15,6 +15,7 @@ import typer
 from fedmux.cli.auction import auction
 from fedmux.cli.data import data_app
 from fedmux.cli.explain import explain, methods
+from fedmux.cli.failing import fail, refuse, refuse_own_code
 from fedmux.cli.flower import flower_app
 from fedmux.cli.report import report
 from fedmux.cli.reproduce import reproduce
@@ -54,12 +55,6 @@ def _options(
     """Train many unrelated models over one fleet of clients (multi-model federated learning)."""
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    for line in message.splitlines():
-        typer.echo(f"fedmux: {line}", err=True)
-    raise SystemExit(code)
-
-
 def _app() -> Any:
     try:
         return app(standalone_mode=False, prog_name="fedmux")
@@ -73,26 +68,32 @@ def main() -> None:
         if _app() == 130:  # how typer reports Ctrl-C
             raise KeyboardInterrupt
     except FedmuxError as error:
-        _fail(str(error), 2)
+        refuse(error)
     except Interrupted as stopped:
-        _fail(str(stopped), 130)
+        fail(str(stopped), 130)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        _fail(
+        fail(
             "stopped at once; a run that had begun continues from its last checkpoint: `fedmux resume RUN`",
             130,
         )
     except click.ClickException as error:
-        _fail(f"{error.format_message()} (see fedmux --help)", 2)
+        fail(f"{error.format_message()} (see fedmux --help)", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        _fail(f"{error.filename or 'output'}: {error.strerror}", 2)
+        fail(f"{error.filename or 'output'}: {error.strerror}", 2)
     except RuntimeError as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]
         if "out of memory" not in reason:  # torch has several kinds
+            refuse_own_code(error)
             raise
-        _fail(
+        fail(
             f"{reason}: others may use the GPU too; a run that had begun continues from its last checkpoint: "
             "`fedmux resume RUN`",
             2,
         )
+    except MemoryError as error:
+        fail(f"out of memory ({error}); take fewer clients, less data or a smaller model", 2)
+    except (Exception, SystemExit) as error:
+        refuse_own_code(error)
+        raise

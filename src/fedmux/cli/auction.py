@@ -35,11 +35,12 @@ def auction(
 
         rows = budgets_compared(offers, budget, seed)
         picture = picture or Path("auction.png")
+        replaced = " (in place of the one that was there)" if picture.exists() else ""
         save(take_up(rows), picture)
         at_budget = [row for row in rows if row["budget"] == budget]
         table = rows_table(at_budget, f"take-up at a budget of {budget:g}")
         speech.result(rows, lambda: csv_lines(rows) if as_csv else [table])
-        typer.echo(f"picture:    {picture}", err=as_json or as_csv)
+        typer.echo(f"picture:    {picture}{replaced}", err=as_json or as_csv)
         return
     award = hold(offers, budget, mechanism, seed)
     rows = winners(award, users, tasks)

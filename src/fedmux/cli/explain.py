@@ -57,5 +57,6 @@ def explain(
     check_picture(picture)
     explanation = explain(described)
     Speech(as_json=as_json).result(explanation.table(), lambda: explanation_tables(explanation))
+    replaced = " (in place of the one that was there)" if picture.exists() else ""
     save(probabilities(explanation), picture)
-    typer.echo(f"picture:    {picture}", err=as_json)
+    typer.echo(f"picture:    {picture}{replaced}", err=as_json)

@@ -1,8 +1,11 @@
 """What the verbs that train share: the progress of a comparison's runs, and how a run ends."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import typer
 
 from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError, Interrupted
@@ -10,6 +13,7 @@ from fedmux.errors import FedmuxError, Interrupted
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedmux.comparison.limits import Agreed
     from fedmux.comparison.scheduling import Progress, Schedule
     from fedmux.runs.reading import Run
 
@@ -50,6 +54,16 @@ def alone() -> None:
 
     if from_environment():
         raise FedmuxError("a comparison cannot be started by torchrun; its runs can")
+
+
+def agreed(yes: bool) -> "Agreed":
+    """Whether to start so many runs: asked on a terminal, otherwise only with --yes."""
+
+    def ask(told: str) -> bool:
+        terminal = sys.stdin.isatty() and sys.stderr.isatty()
+        return yes or (terminal and typer.confirm(f"{told}; start them?", err=True))
+
+    return ask
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmux.errors import FedmuxError
+
 File = Annotated[Path, typer.Argument(help="Experiment file (TOML).", metavar="EXPERIMENT")]
 Folder = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write: new or empty.")]
 Overrides = Annotated[
@@ -20,8 +22,19 @@ Workers = Annotated[
     str | None, typer.Option(metavar="N|auto", help="Processes here; auto: one per core, or one per GPU.")
 ]
 Parallel = Annotated[int, typer.Option(min=0, help="Runs at a time; 0: one per core, several per GPU.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Start thousands of runs without being asked.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, tables or pictures.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def listed(text: str | None, option: str, example: str) -> list[str]:
+    """What stands between commas; nothing where the option is not given, but never an empty choice."""
+    if text is None:
+        return []
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise FedmuxError(f'{option} "{text}": a name is missing; separate them by commas, such as {example}')
+    return parts
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:

@@ -25,7 +25,7 @@ def report(
     from fedmux.report.page import write, write_pictures
     from fedmux.runs.history import BROKEN, find
 
-    _check(runs, output)
+    _check(runs, output, png)
     histories = find(runs)
     if not any(history.metrics for history in histories):
         problem = next((f": {h.path} {h.problem}" for h in histories if h.state == BROKEN), "")
@@ -39,10 +39,12 @@ def report(
     Speech(quiet=quiet).result(None, lambda: lines)
 
 
-def _check(runs: list[Path], output: Path) -> None:
+def _check(runs: list[Path], output: Path, png: Path | None) -> None:
     for path in runs:
         if not path.exists():
             raise FedmuxError(f"{path}: no such folder; `fedmux list` shows the runs in runs/")
+    if png and png.exists() and not png.is_dir():
+        raise FedmuxError(f"--png {png}: is a file; name a folder for the pictures")
     if output.is_dir():
         raise FedmuxError(f"{output}: is a folder; name a file, such as {output / 'report.html'}")
     if not output.absolute().parent.is_dir():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmux.cli.finishing import alone, collected, report_failures, warn, watched
-from fedmux.cli.options import Device, Overrides, Parallel, grouped
+from fedmux.cli.finishing import agreed, alone, collected, report_failures, warn, watched
+from fedmux.cli.options import Device, Overrides, Parallel, Yes, grouped, listed
 from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
 
@@ -28,8 +28,12 @@ FOLDER = Path("reproduced")
 class Wanted:
     """The options that say what to run of a preset, and where."""
 
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many; default the paper's.")] = None
-    methods: Annotated[str, typer.Option(help="Only these of its methods, separated by commas.")] = ""
+    seeds: Annotated[int | None, typer.Option(min=1, max=100_000, help="How many; default the paper's.")] = (
+        None
+    )
+    methods: Annotated[str | None, typer.Option(help="Only these of its methods, separated by commas.")] = (
+        None
+    )
     quick: Annotated[
         bool, typer.Option("--quick", help="Minutes on two cores: fewer rounds, small models, less data.")
     ] = False
@@ -47,16 +51,17 @@ class Wanted:
     as_file: Annotated[bool, typer.Option("--print", help="Print it as an experiment file; run nothing.")] = (
         False
     )
+    yes: Yes = False
 
     @property
     def specific(self) -> bool:
         """Whether an option was given that makes sense only for a single preset that trains."""
-        return bool(self.methods or self.overrides or self.add_to or self.show or self.as_file)
+        return self.methods is not None or bool(self.overrides or self.add_to or self.show or self.as_file)
 
     def choice(self) -> "Choice":
         from fedmux.reproduce.planning import Choice
 
-        labels = [label.strip() for label in self.methods.split(",") if label.strip()]
+        labels = listed(self.methods, "--methods", "random,mmfl-gvr")
         return Choice(self.seeds, self.quick, labels, self.overrides or [], self.device, self.add_to)
 
 
@@ -132,8 +137,13 @@ def _one(preset: "Preset", wanted: Wanted, speech: Speech) -> None:
 
 
 def _train(preset: "Preset", wanted: Wanted, speech: Speech) -> None:
+    from fedmux.comparison import limits
+    from fedmux.reproduce.planning import designs
     from fedmux.reproduce.reproduction import Reproduction
 
+    if not wanted.show:
+        planned, _ = designs(preset, wanted.choice())
+        limits.check([design for _, design in planned], wanted.parallel, agreed(wanted.yes))
     work = Reproduction.prepare(preset, wanted.output, wanted.choice(), train=not wanted.show)
     speech.remark(preset.heading)
 

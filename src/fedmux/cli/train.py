@@ -1,13 +1,14 @@
 """The verbs that train: a file to start from, one run, its continuation, a comparison."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedmux.cli.finishing import alone, collected, finish, report_failures, warn, watched
-from fedmux.cli.options import Device, File, Folder, Overrides, Parallel, Workers, grouped
+from fedmux.cli.finishing import agreed, alone, collected, finish, report_failures, warn, watched
+from fedmux.cli.options import Device, File, Folder, Overrides, Parallel, Workers, Yes, grouped, listed
 from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from fedmux.comparison.folder import Comparison
 
 Log = Annotated[
-    str, typer.Option("--log", metavar="NAMES", help="Also log to tensorboard, mlflow, csv, wandb; commas.")
+    str | None,
+    typer.Option("--log", metavar="NAMES", help="Also log to tensorboard, mlflow, csv, wandb; commas."),
 ]
 
 
@@ -41,7 +43,7 @@ def run(
     device: Device = None,
     workers: Workers = None,
     overrides: Overrides = None,
-    log: Log = "",
+    log: Log = None,
     *,
     speech: Speech,
 ) -> None:
@@ -52,10 +54,11 @@ def run(
     from fedmux.runs.trackers import by_name
     from fedmux.training.running import run
 
+    wanted = ",".join(listed(log, "--log", "csv,tensorboard"))
     described = Experiment.read(experiment, _overridden(overrides, device, workers))
     folder = folder_for(described.name, output, described.output.folder)
     shown = RoundProgress(described.rounds, quiet=speech.silent, folder=folder, scales=described.scales)
-    with by_name(log, folder) as trackers, shown as progress:
+    with by_name(wanted, folder) as trackers, shown as progress:
         finished = run(described, folder, observers=[progress, *trackers], notice=notice)
     finish(finished, speech)
 
@@ -66,7 +69,7 @@ def resume(
     parallel: Annotated[int, typer.Option(min=0, help="Of a comparison: runs at a time; 0: what fits.")] = 0,
     device: Device = None,
     workers: Workers = None,
-    log: Log = "",
+    log: Log = None,
     *,
     speech: Speech,
 ) -> None:
@@ -74,13 +77,16 @@ def resume(
     from fedmux.runs.layout import COMPARISON, EXPERIMENT
 
     if (folder / COMPARISON).exists():
+        from fedmux.comparison import limits
+        from fedmux.comparison.design import Design
         from fedmux.comparison.folder import Comparison
 
-        if device or workers:
+        if device is not None or workers is not None:
             raise FedmuxError("--device and --workers are for a run; a comparison keeps its own")
-        if log:
+        if log is not None:
             raise FedmuxError("--log is for a run; name one of the comparison's runs, in its folder runs")
         alone()
+        limits.check([Design.read(folder)], parallel)
         _compare(Comparison.open(folder), parallel, speech)
         return
     from fedmux.console.progress import RoundProgress
@@ -91,7 +97,8 @@ def resume(
     from fedmux.training.running import resume
 
     given = _execution(device, workers)
-    with by_name(log, folder) as trackers:
+    wanted = ",".join(listed(log, "--log", "csv,tensorboard"))
+    with by_name(wanted, folder) as trackers:
         if from_environment():  # perhaps on a machine without the folder
             finish(resume(folder, execution=given, observers=trackers, notice=notice), speech)
             return
@@ -104,24 +111,33 @@ def resume(
     finish(run, speech)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What is compared with what."""
+
+    methods: Annotated[str | None, typer.Option(help="Methods, separated by commas.")] = None
+    seeds: Annotated[str | None, typer.Option(help="Seeds, such as 0-4 or 0,2,5.")] = None
+    vary: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=A,B,C", help="Also vary a key of the file; repeatable.")
+    ] = None
+    baseline: Annotated[str | None, typer.Option(help="Method to set the others against.")] = None
+
+
 @grouped
 def compare(
     experiment: File,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "",
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0-4 or 0,2,5.")] = "",
-    vary: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=A,B,C", help="Also vary a key of the file; repeatable.")
-    ] = None,
-    baseline: Annotated[str | None, typer.Option(help="Method to set the others against.")] = None,
     parallel: Parallel = 0,
     output: Folder = None,
     device: Device = None,
     overrides: Overrides = None,
+    yes: Yes = False,
     *,
+    compared: Compared,
     speech: Speech,
 ) -> None:
     """Train methods x seeds from one file; ends with a table."""
     alone()
+    from fedmux.comparison import limits
     from fedmux.comparison.design import Design, parse_seeds
     from fedmux.comparison.folder import name_of
     from fedmux.experiment.overrides import read_experiment
@@ -130,17 +146,18 @@ def compare(
     design = Design.make(
         read_experiment(experiment, _overridden(overrides, device, None)),
         str(experiment),
-        methods=[name.strip() for name in methods.split(",") if name.strip()],
-        seeds=parse_seeds(seeds) if seeds else [],
-        vary=vary or [],
-        baseline=baseline,
+        methods=listed(compared.methods, "--methods", "random,full"),
+        seeds=[] if compared.seeds is None else parse_seeds(compared.seeds),
+        vary=compared.vary or [],
+        baseline=next(iter(listed(compared.baseline, "--baseline", "full")), None),
     )
+    limits.check([design], parallel, agreed(yes))
     _compare(design.create(folder_for(name_of(design.table), output)), parallel, speech)
 
 
 def _execution(device: str | None, workers: str | None) -> dict[str, Any]:
     """What the options say of [execution]."""
-    number = int(workers) if workers and workers.isdecimal() else workers
+    number = int(workers) if workers and workers.isdecimal() and len(workers) < 10 else workers
     return {k: v for k, v in {"device": device, "workers": number}.items() if v is not None}
 
 

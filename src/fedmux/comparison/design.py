@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,10 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.experiment.overrides import put
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.compared import Cell, combined, label_of, points, read_plan
+from fedmux.runs.compared import Cell, combined, label_of, parse_axis, points, read_plan
 from fedmux.runs.layout import CELLS, COMPARISON, RUNS
 
+MOST_SEEDS = 100_000
 Elsewhere = Collection[tuple[str, int]]  # (label, seed) of cells not to be run here: they exist elsewhere
 
 
@@ -73,6 +75,12 @@ class Design:
             baseline=plan.get("baseline"),
             source=plan["source"],
         )
+
+    @property
+    def size(self) -> int:
+        """How many runs; they are not listed for it."""
+        values = math.prod(len(values) for _, values in map(parse_axis, self.vary))
+        return len(self.methods) * values * len(self.seeds)
 
     @property
     def cells(self) -> list[Cell]:
@@ -188,8 +196,11 @@ def parse_seeds(text: str) -> list[int]:
     """`3`, `0-4` or `0,2,5-7`."""
     seeds: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        match = re.fullmatch(r"\s*(\d{1,19})(?:-(\d{1,19}))?\s*", part)
         if not match or (match[2] and int(match[2]) < int(match[1])):
             raise FedmuxError(f'--seeds "{text}" should be numbers or ranges, such as 0-4 or 0,2,5-7')
-        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+        more = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if len(seeds) + more[-1] - more[0] >= MOST_SEEDS:
+            raise FedmuxError(f'--seeds "{text}": takes at most {MOST_SEEDS:,} seeds')
+        seeds += more
     return seeds

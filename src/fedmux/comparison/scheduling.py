@@ -15,10 +15,11 @@ import torch
 
 from fedmux.comparison.design import Design
 from fedmux.comparison.folder import Comparison, experiment_file
+from fedmux.comparison.limits import fitting
 from fedmux.distributed.devices import find_device
 from fedmux.distributed.workers import cores
 from fedmux.errors import FedmuxError
-from fedmux.experiment import Execution
+from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.runs.compared import Cell
 from fedmux.runs.layout import CELLS, EXPERIMENT
@@ -45,6 +46,10 @@ class Schedule:
     def rounds(self) -> int:
         """Of each run."""
         return int(self.experiments[self.comparison.asked[0].name]["rounds"])
+
+    @property
+    def _first(self) -> Experiment:
+        return validated(Experiment, next(iter(self.experiments.values())), self.design.source)
 
     def run(self, parallel: int, progress: Progress) -> list[str]:
         """Run what is not done, `parallel` at a time (0: as the machine allows); a line for each failure."""
@@ -77,16 +82,15 @@ class Schedule:
         """How many runs at a time, and options for each run as it starts."""
         if self.design.varies("execution"):
             return parallel or 1, itertools.repeat([])  # what is compared decides
-        first = next(iter(self.experiments.values()))
-        execution = validated(Execution, first["execution"], self.design.source)
+        execution = self._first.execution
         if find_device(execution.device).type == "cuda":
             devices = torch.cuda.device_count() if ":" not in execution.device else 1
             each = [["--device", f"cuda:{index}"] for index in range(devices)] if devices > 1 else [[]]
             return parallel or RUNS_A_GPU * devices, itertools.cycle(each)
         if execution.workers != 1:
             workers = cores() if execution.workers == "auto" else execution.workers
-            return parallel or max(1, cores() // workers), itertools.repeat([])
-        parallel = parallel or max(1, min(cores(), runs))
+            return parallel or fitting(self._first, max(1, cores() // workers)), itertools.repeat([])
+        parallel = parallel or fitting(self._first, max(1, min(cores(), runs)))
         spare = cores() // parallel
         return parallel, itertools.repeat(["--workers", str(spare)] if spare > 1 else [])
 

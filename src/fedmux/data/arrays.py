@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from fedmux.data import roles
-from fedmux.data.dataset import Dataset, Inputs
+from fedmux.data.dataset import Dataset, Inputs, check_part
 from fedmux.data.formats import PARTS, Arrays
 from fedmux.data.sets import known
 from fedmux.errors import FedmuxError
+from fedmux.importing import first_line
 
 TEST_SHARE = 0.2
+MANY_CLASSES = 10_000  # a label beyond it is a mistake, unless many labels are in use
 
 
 def from_arrays(
@@ -34,8 +36,8 @@ def from_arrays(
         raise FedmuxError(f'data "{name}": give both test_x and test_y, or neither')
     inputs, targets = _numeric(x, name, "inputs"), _numeric(y, name, "targets")
     if test_x is None:
-        if len(inputs) != len(targets):
-            raise FedmuxError(f'data "{name}": {len(inputs)} inputs but {len(targets)} targets')
+        classes = classes or _classes(targets, name)
+        check_part(f'data "{name}": ', "", inputs, targets, classes)  # rows as they were given
         if len(inputs) < 2:
             raise FedmuxError(f'data "{name}": a part is held out for testing, so give at least two points')
         kept, held_out = _hold_out(len(inputs))
@@ -55,14 +57,9 @@ def from_arrays(
     kind = _kind(inputs, name)
     if targets.dtype.kind == "f":
         classes = None
-    elif targets.ndim != 1:
-        raise FedmuxError(
-            f'data "{name}": whole-number targets must be one label per point, not {targets.shape[1:]} each; '
-            "give class numbers, or floats for targets that are not labels"
-        )
     else:
+        classes = classes or _classes(np.concatenate([targets, test_targets]), name)
         targets, test_targets = targets.astype(np.int64), test_targets.astype(np.int64)
-        classes = classes or 1 + max(int(targets.max(initial=0)), int(test_targets.max(initial=0)))
     return Dataset(inputs, targets, test_inputs, test_targets, kind, classes).check(name)
 
 
@@ -83,6 +80,35 @@ def from_parts(arrays: Arrays, name: str) -> Dataset:
     if groups.shape != data.train_y.shape[:1] or groups.dtype.kind not in "iuU":
         raise FedmuxError(f'data "{name}": groups must be one number or name per training point')
     return replace(data, groups=np.unique(groups, return_inverse=True)[1])
+
+
+def _classes(targets: np.ndarray, name: str) -> int | None:
+    """One more than the highest label, if they are labels; refuses what cannot be meant as labels."""
+    if targets.dtype.kind == "f":
+        return None
+    if targets.ndim != 1:
+        raise FedmuxError(
+            f'data "{name}": whole-number targets must be one label per point, not {targets.shape[1:]} each; '
+            f"{_as_labels(targets)}, or floats for targets that are not labels"
+        )
+    highest = int(targets.max(initial=0))
+    if highest >= MANY_CLASSES and highest >= 10 * len(distinct := np.unique(targets)):
+        row = int(targets.argmax())
+        raise FedmuxError(
+            f'data "{name}": label {highest} at row {row} would make {highest + 1:,} classes, but only '
+            f"{len(distinct):,} occur; number them 0..{len(distinct) - 1}, as np.unique(y, "
+            "return_inverse=True)[1] does"
+        )
+    return highest + 1
+
+
+def _as_labels(targets: np.ndarray) -> str:
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        return "give y.ravel()"
+    one_hot = targets.ndim == 2 and bool(
+        ((targets == 0) | (targets == 1)).all() and (targets.sum(1) == 1).all()
+    )
+    return "they are one-hot: give class numbers, y.argmax(1)" if one_hot else "give class numbers"
 
 
 def stratified(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,8 +133,14 @@ def _numeric(values: Any, name: str, what: str) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise FedmuxError(f'data "{name}": {what} are ragged; every point needs the same shape') from error
+    except Exception as error:  # such as of torch, for a tensor on a GPU
+        raise FedmuxError(f'data "{name}": {what} are not an array: {first_line(error)}') from error
     if array.dtype.kind not in "biuf" or array.ndim == 0:
-        raise FedmuxError(f'data "{name}": {what} must be an array of numbers, not of {array.dtype}')
+        number = "; number the classes, as np.unique(y, return_inverse=True)[1] does"
+        raise FedmuxError(
+            f'data "{name}": {what} must be an array of numbers, not of {array.dtype}'
+            f"{number if 'targets' in what and array.dtype.kind in 'US' else ''}"
+        )
     if array.dtype.kind == "b":
         return array.astype(np.int64 if "targets" in what else np.float32)
     # Training is in single precision; what overflows becomes infinity, which the check refuses.

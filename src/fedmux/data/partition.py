@@ -10,23 +10,20 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
 from fedmux.data.label_pools import Wish, draw_by_label
 from fedmux.data.sizes import Sizes, draw_sizes
 from fedmux.errors import FedmuxError
 from fedmux.randomness import Stream, generator
+from fedmux.settings import Checked
 
 # Draws of one (stream, task) that must not share a counter block differ in the round word.
 _CLIENT, _SIZES, _POOL = 0, 1, 2  # of Stream.PARTITION
 _CONSISTENT, _INDEPENDENT, _BLOCKS = 0, 1, 2  # of Stream.CLUSTER
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Sized(_Part):
+class _Sized(Checked):
     sizes: Sizes = Field(
         "equal",
         description='points per client: "equal" (the whole pool evenly), a count, a range [low, high], '
@@ -78,7 +75,7 @@ class Clusters(_Sized):
     consistent: bool = Field(description="a client has the same cluster in all tasks")
 
 
-class Natural(_Part):
+class Natural(Checked):
     """The groups of the data (roles, writers) are the clients."""
 
     kind: Literal["natural"] = Field("natural", description="the groups of the data are the clients")

@@ -3,9 +3,10 @@
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, PositiveInt, Tag
+from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag
 
 from fedmux.errors import FedmuxError
+from fedmux.settings import Checked
 
 
 def _ordered(limits: tuple[int, int]) -> tuple[int, int]:
@@ -18,10 +19,8 @@ def _ordered(limits: tuple[int, int]) -> tuple[int, int]:
 Range = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_ordered)]
 
 
-class TwoLevels(BaseModel):
+class TwoLevels(Checked):
     """Few clients with much data, many with little: the setting of [P1]."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     low: Range = Field(description="smallest and largest number of points of a low-data client")
     high: Range = Field(description="smallest and largest number of points of a high-data client")

@@ -1,5 +1,7 @@
 """Where data comes from: a name, a path ending in .npz, or `module:function` of the user's own."""
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +13,22 @@ from fedmux.data.dataset import Dataset
 from fedmux.data.formats import DAMAGED, PARTS, Arrays, read_npz
 from fedmux.data.sets import NamedSet, known
 from fedmux.errors import FedmuxError
-from fedmux.importing import closest, current_directory_importable, first_line, import_object
+from fedmux.importing import (
+    FAILURES,
+    closest,
+    current_directory_importable,
+    first_line,
+    import_object,
+    name_of,
+)
+
+FUNCTION = "a function without arguments that returns (x, y), (x, y, test_x, test_y) or a fedmux.Dataset"
 
 
-def load(name: str) -> Dataset:
+def load(name: str | Callable[[], Any]) -> Dataset:
     """The data set a `data = ...` entry speaks of, checked."""
+    if not isinstance(name, str):
+        return _called(name, name_of(name))
     sets = known()
     if name not in sets:
         if name.endswith((".npz", ".npz.xz")):
@@ -64,12 +77,17 @@ def _from_function(name: str) -> Dataset:
     """Call `module:function`."""
     function = import_object(name, "data")
     if not callable(function):
-        raise FedmuxError(f'data "{name}": it is not a function')
+        raise FedmuxError(f'data "{name}": it is not {FUNCTION}')
+    return _called(function, name)
+
+
+def _called(function: Callable[[], Any], name: str) -> Dataset:
     try:
         with current_directory_importable():
             made: Any = function()
-    except Exception as error:
-        raise FedmuxError(f'data "{name}": calling it failed: {first_line(error)}') from error
+    except FAILURES as error:
+        hint = "" if _takes_no_arguments(function) else f"; it should be {FUNCTION}"
+        raise FedmuxError(f'data "{name}": calling it failed: {first_line(error)}{hint}') from error
     if isinstance(made, Dataset):
         return made.check(name)
     if isinstance(made, tuple | list) and len(made) in (2, 4):
@@ -78,6 +96,14 @@ def _from_function(name: str) -> Dataset:
         f'data "{name}": it returned {type(made).__name__}; '
         "return a fedmux Dataset, (x, y) or (x, y, test_x, test_y)"
     )
+
+
+def _takes_no_arguments(function: Callable[[], Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class Available(NamedTuple):

@@ -23,7 +23,7 @@ def nothing() -> None:
     """For callers with no memory to free."""
 
 
-def is_shortage(error: Exception) -> bool:
+def is_shortage(error: BaseException) -> bool:
     """Whether an error, from torch or a CUDA library, says that the device is out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in SIGNS)
 

@@ -24,6 +24,11 @@ from fedmux.population import Bools, Ints
 class TeamLost(FedmuxError):
     """Another process of the team failed or died: the run cannot continue."""
 
+    def __init__(self, reason: str) -> None:
+        """The reason's first line; any others are what a user's own code said there."""
+        line, _, self.whole = reason.partition("\n")
+        super().__init__(line)
+
 
 class Team:
     """The interface, and a team of one; `Processes` is a real team."""

@@ -7,12 +7,14 @@ fails leaves a message that says why; one that dies is noticed by the others at 
 import datetime
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -24,7 +26,7 @@ import torch
 from fedmux.distributed.devices import find_device
 from fedmux.distributed.team import ALONE, Processes, Team, TeamLost, from_environment
 from fedmux.errors import FedmuxError, Interrupted
-from fedmux.importing import current_directory_importable, first_line
+from fedmux.importing import FAILURES, current_directory_importable, first_line, place_in_own_code
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -128,6 +130,11 @@ def _start(crew: "list[multiprocessing.context.SpawnProcess]") -> None:
         with current_directory_importable():  # it may contain the user's own method
             for process in crew:
                 process.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise FedmuxError(
+            f"the experiment cannot be sent to {len(crew)} workers ({first_line(error)}); define your own "
+            "classes and functions at the top level of a module, or set workers = 1"
+        ) from None
     except OSError as error:
         raise FedmuxError(f"cannot start {len(crew)} workers ({error.strerror}); try fewer") from None
     finally:
@@ -240,6 +247,18 @@ def _leaving_word(store: "Store") -> Iterator[None]:
         yield
     except (TeamLost, Interrupted, KeyboardInterrupt):
         raise SystemExit from None  # the first process knows
-    except Exception as error:
-        store.set(WORD, str(error) if isinstance(error, FedmuxError) else first_line(error))
+    except FAILURES as error:
+        if isinstance(error, SystemExit) and not place_in_own_code(error):
+            raise  # it is done
+        store.set(WORD, _word(error))
         raise SystemExit(2) from None
+
+
+def _word(error: BaseException) -> str:
+    """One line; more, if a user's own code failed, with all that it said."""
+    place = place_in_own_code(error)
+    line = str(error) if isinstance(error, FedmuxError) else first_line(error)
+    if place is None:
+        return line
+    whole = "".join(traceback.format_exception(error))
+    return f"{line if isinstance(error, FedmuxError) else f'{place}: {line}'}\n{whole}"

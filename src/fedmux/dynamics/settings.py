@@ -3,13 +3,10 @@
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedmux.population import Floats
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from fedmux.settings import Checked
 
 
 def _check_who(value: Any) -> Any:
@@ -27,7 +24,7 @@ def _check_who(value: Any) -> Any:
 Who = Annotated[int | float | list[int], BeforeValidator(_check_who)]
 
 
-class Event(_Settings):
+class Event(Checked):
     """Clients or tasks that join or leave before a round."""
 
     round: int = Field(ge=1, description="the round before which it happens, counted from 1")
@@ -39,14 +36,14 @@ class Event(_Settings):
     leave_tasks: list[str] = Field([], description="tasks that end; their models stay as they are")
 
 
-class Process(_Settings):
+class Process(Checked):
     """Clients that join or leave at random times, with exponential waiting times in between."""
 
     mean_wait: float = Field(gt=0, description="mean number of rounds between two arrivals (or departures)")
     clients: int = Field(1, ge=1, description="clients per arrival (or departure)")
 
 
-class Absence(_Settings):
+class Absence(Checked):
     """Clients that are absent in some rounds and come back."""
 
     kind: Literal["random", "cycle", "file"] = Field(
@@ -71,7 +68,7 @@ class Absence(_Settings):
         return self
 
 
-class Dropout(_Settings):
+class Dropout(Checked):
     """Drawn clients that do not return their updates."""
 
     rate: float | tuple[float, float] = Field(
@@ -93,7 +90,7 @@ class Dropout(_Settings):
         return self
 
 
-class Stragglers(_Settings):
+class Stragglers(Checked):
     """More clients are drawn than needed; the first to answer count."""
 
     over_selection: float = Field(

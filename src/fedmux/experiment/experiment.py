@@ -26,7 +26,7 @@ from fedmux.experiment.sections import (
     RecruitmentSettings,
     Stop,
 )
-from fedmux.experiment.settings import Settings
+from fedmux.experiment.settings import Name, Settings
 from fedmux.experiment.task import TaskSettings
 from fedmux.runs.scale import Scale
 
@@ -34,13 +34,12 @@ from fedmux.runs.scale import Scale
 class Experiment(Settings):
     """Several models trained over one fleet by one method."""
 
-    name: str = Field(
-        "experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="also names the run folder"
-    )
+    name: Name = Field("experiment", description="also names the run folder")
     rounds: int = Field(ge=1, description="number of rounds to train")
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
     method: MethodChoice = Field(
-        description="how clients are allocated and updates aggregated: a name, or a table with options"
+        description="how clients are allocated and updates aggregated: a name, or a table with options; your "
+        "own as `module:Class`, in Python also the class of a `fedmux.Method` or an object of it"
     )
     population: PopulationSettings
     tasks: list[TaskSettings] = Field(alias="task", min_length=1)
@@ -60,12 +59,15 @@ class Experiment(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
         names = [task.name for task in self.tasks]
+        known = ", ".join(names)
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f'two tasks are named "{min(twice)}"; give each its own name')
         for event in self.events:
             for name in (*event.join_tasks, *event.leave_tasks):
                 if name not in names:
-                    raise ValueError(f'[[event]] of round {event.round}: there is no task "{name}"')
+                    raise ValueError(
+                        f'[[event]] of round {event.round}: there is no task "{name}"; tasks: {known}'
+                    )
             for who in (event.join, event.leave):
                 if isinstance(who, list) and any(client >= self.population.clients for client in who):
                     raise ValueError(

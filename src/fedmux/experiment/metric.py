@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from fedmux.experiment.callables import NameOrCallable
 from fedmux.experiment.settings import Settings
 from fedmux.runs.scale import KNOWN, Better, Scale, scale_of
 from fedmux.tasks.metrics import build_metric
@@ -14,9 +15,10 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 class MetricChoice(Settings):
     """How a task is scored."""
 
-    name: str = Field(
+    name: NameOrCallable = Field(
         description=", ".join(f"`{name}`" for name in KNOWN)
-        + ", or `module:function`, called with (outputs, targets) and returning one value per point"
+        + ", or `module:function` of `(outputs, targets)` that returns one value per point; "
+        "in Python also the function itself"
     )
     label: str | None = Field(
         None, min_length=1, max_length=40, description="what a function's scores are called; default its name"
@@ -41,7 +43,7 @@ class MetricChoice(Settings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         build_metric(self.name)
-        if self.name in KNOWN:
+        if isinstance(self.name, str) and self.name in KNOWN:
             for key in ("label", "better"):
                 if getattr(self, key) is not None:
                     raise ValueError(f'{key} is for a function of your own; "{self.name}" has one')
@@ -59,8 +61,8 @@ class MetricChoice(Settings):
         return table["name"] if len(table) == 1 else table
 
     def scale(self) -> Scale:
-        return scale_of(self.model_dump())
+        return scale_of(self.model_dump(mode="json"))
 
 
 def metric_of(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
+    return {"name": value} if isinstance(value, str) or callable(value) else value

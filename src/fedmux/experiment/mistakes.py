@@ -1,14 +1,11 @@
-"""Turns pydantic's validation errors into lines a person can act on: where, what is wrong, how to fix it."""
+"""A table from a file, validated: its mistakes in lines that begin with the file's name."""
 
-import difflib
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from fedmux.errors import FedmuxError
+from fedmux.settings.mistakes import cause, problems
 
 Validated = TypeVar("Validated", bound=BaseModel)
 
@@ -17,120 +14,6 @@ def validated(kind: type[Validated], table: dict[str, Any], source: str) -> Vali
     try:
         return kind.model_validate(table)
     except ValidationError as error:
-        raise FedmuxError("\n".join(f"{source}: {line}" for line in problems(error, kind, table))) from None
-
-
-def problems(error: ValidationError, kind: type[BaseModel], table: Any = None) -> list[str]:
-    """One line for each error: where, what is wrong, how to fix it."""
-    items = [_Problem.of(item, kind, table) for item in error.errors(include_url=False)]
-    meant = {(*item.path[:-1], item.close) for item in items if item.close}
-    lines: dict[tuple[str | int, ...], str] = {}
-    for item in items:
-        if item.sort == "missing" and item.path in meant:
-            continue  # it is present, but misspelt
-        lines[item.path] = f"{lines[item.path]} or {item.message}" if item.path in lines else item.line(table)
-    return list(lines.values())
-
-
-@dataclass(frozen=True)
-class _Problem:
-    sort: str  # pydantic's error type
-    path: tuple[str | int, ...]  # as in the file
-    message: str
-    close: str | None = None  # the known key that an unknown one resembles
-
-    @classmethod
-    def of(cls, item: Any, kind: type[BaseModel], table: Any) -> "_Problem":
-        path, kinds = _path(item["loc"], kind, item["type"], table)
-        if item["type"] == "union_tag_not_found":
-            return cls("missing", (*path, item["ctx"]["discriminator"].strip("'")), "")
-        if item["type"] == "union_tag_invalid":
-            context = item["ctx"]
-            message = f"should be one of {context['expected_tags']}, got '{context['tag']}'"
-            return cls(item["type"], (*path, context["discriminator"].strip("'")), message)
-        if item["type"] == "extra_forbidden":
-            known = sorted(field.alias or name for one in kinds for name, field in one.model_fields.items())
-            close = next(iter(difflib.get_close_matches(str(path[-1]), known, 1)), None)
-            return cls(item["type"], path, f"known: {', '.join(known)}", close)
-        message = item["msg"].removeprefix("Value error, ").replace("Input should", "should")
-        message = re.sub(r"a valid dictionary( or .*)?$", "a table", message)
-        message = re.sub(r", unable to parse .*$", "", message)
-        value = item["input"]
-        shown = "got" in message or (isinstance(value, str) and value in message)
-        got = f", got {value!r}" if isinstance(value, str | int | float) and not shown else ""
-        return cls(item["type"], path, message + got)
-
-    def line(self, table: Any) -> str:
-        where, key = _place(list(self.path), table)
-        if self.sort == "missing":
-            return f'{where}missing key "{key}"; add it'
-        if self.sort == "extra_forbidden":
-            hint = self.message
-            if self.close:
-                hint = f'did you mean "{key.removesuffix(str(self.path[-1]))}{self.close}"?'
-            return f'{where}unknown key "{key}"; {hint}'
-        named = not key or self.message.startswith(f"{key} ")
-        return f"{where}{self.message}" if named else f"{where}{key}: {self.message}"
-
-
-def _path(
-    location: Sequence[str | int], kind: type[BaseModel], error: str, table: Any
-) -> tuple[tuple[str | int, ...], list[type[BaseModel]]]:
-    """The location without what pydantic adds, and the models whose keys are possible at its end.
-
-    Pydantic adds union tags, and paths into the table that a shorthand value stands for.
-    """
-    path: list[str | int] = []
-    kinds = [kind]  # possible models at this place
-    value = table  # at this place; None where the table is not known
-    for position, part in enumerate(location):
-        if len(kinds) > 1:  # a union of models: the tag comes first
-            kinds = [one for one in kinds if part in _tags(one)] or kinds
-            continue
-        fields = [
-            field for one in kinds for name, field in one.model_fields.items() if part in (name, field.alias)
-        ]
-        last = position == len(location) - 1
-        if isinstance(part, int) or fields or (last and error == "extra_forbidden"):
-            path.append(part)
-            if isinstance(value, dict):
-                value = value.get(part)
-            elif isinstance(value, list) and isinstance(part, int):
-                value = value[part]
-            if fields:
-                kinds = [found for field in fields for found in _models(field.annotation)]
-        if table is not None and not isinstance(value, dict | list) and error != "missing":
-            break
-    return tuple(path), kinds
-
-
-def _place(path: list[str | int], table: Any) -> tuple[str, str]:
-    """("task 2 "cifar": ", "learning_rate") from ["task", 1, "learning_rate"]."""
-    words: list[str] = []
-    for position, part in enumerate(path):
-        if isinstance(part, int) and words:
-            number = f"{words[-1]} {part + 1}"
-            item = table["task"][part] if words[-1] == "task" and isinstance(table, dict) else None
-            name = item.get("name") if isinstance(item, dict) else None
-            words[-1] = number + (f' "{name}"' if isinstance(name, str) else "")
-            if position < len(path) - 1:
-                words[-1] += ": "
-        else:
-            words.append(str(part))
-    prefix = words.pop(0) if len(words) > 1 and words[0].endswith(": ") else ""
-    if len(words) > 1 and not prefix:
-        return f"[{'.'.join(words[:-1])}] ", words[-1]
-    return prefix, ".".join(words)
-
-
-def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The union tags by which pydantic may refer to this model."""
-    kind = model.model_fields.get("kind")
-    return (model.__name__, kind.default if kind else None)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
+        raise FedmuxError("\n".join(f"{source}: {line}" for line in problems(error, kind, table))) from cause(
+            error
+        )

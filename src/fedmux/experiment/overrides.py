@@ -21,7 +21,7 @@ def read_experiment(path: str | Path, overrides: Sequence[str] = ()) -> dict[str
 def put(table: dict[str, Any], override: str) -> None:
     """Apply `key=value`: dotted keys; `task.KEY` means every task, `task.NAME.KEY` one of them."""
     key, equals, text = override.partition("=")
-    if not equals or not key.strip():
+    if not equals or not all(part.strip() for part in key.split(".")):
         raise FedmuxError(f'"{override}" should be key=value, such as population.clients=50')
     first, *rest = key.strip().split(".")
     if first in ("task", "tasks") and rest:
@@ -57,5 +57,5 @@ def parse_value(text: str) -> Any:
     """A TOML value, or the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text.strip()

@@ -16,7 +16,7 @@ from fedmux.experiment.settings import Settings
 def _check_shares(value: Any, allowed: Sequence[str]) -> None:
     if unknown := [key for key in value if key not in allowed]:
         raise ValueError(f'has no share "{unknown[0]}"; known: {", ".join(allowed)}')
-    if any(isinstance(v, bool) or not isinstance(v, int | float) or v < 0 for v in value.values()):
+    if any(isinstance(v, bool) or not isinstance(v, int | float) or not v >= 0 for v in value.values()):
         raise ValueError("shares must be numbers of at least 0")
     if abs(sum(value.values()) - 1) > 1e-9:
         raise ValueError(f"shares must add up to 1, they add up to {sum(value.values()):g}")

@@ -14,12 +14,13 @@ from pydantic import (
     field_validator,
 )
 
-from fedmux.experiment.mistakes import problems
+from fedmux.experiment.callables import refuse_what_is_lost
 from fedmux.experiment.settings import Settings
 from fedmux.importing import closest
 from fedmux.methods import Method, find, options
 from fedmux.recruitment import MECHANISMS
 from fedmux.recruitment.bids import BidLaw
+from fedmux.settings.mistakes import problems
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Local = Literal["auto", "loop", "stacked"]
@@ -82,9 +83,7 @@ class RecruitmentSettings(Settings):
     mechanism: Annotated[str, AfterValidator(_check_mechanism)] = Field(
         description=f"one of {', '.join(f'`{name}`' for name in MECHANISMS)}"
     )
-    budget: float = Field(
-        ge=0, allow_inf_nan=False, description="total budget over all tasks; for `posted-price`, the price"
-    )
+    budget: float = Field(ge=0, description="total budget over all tasks; for `posted-price`, the price")
     bids: Annotated[
         Annotated[str, Tag("file")] | Annotated[list[BidLaw], Field(min_length=1), Tag("laws")],
         Discriminator(lambda value: "file" if isinstance(value, str) else "laws"),
@@ -96,6 +95,12 @@ class RecruitmentSettings(Settings):
     _normal = field_validator("bids", mode="before")(_laws)
 
 
+def _check_device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        raise ValueError("should be auto, cpu, cuda, or one of several GPUs, such as cuda:1")
+    return value
+
+
 def _check_workers(value: Any) -> Any:
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ValueError('should be a whole number of at least 1, or "auto"')
@@ -105,9 +110,8 @@ def _check_workers(value: Any) -> Any:
 class Execution(Settings):
     """How the simulator computes; nothing here changes the results, except for rounding."""
 
-    device: str = Field(
+    device: Annotated[str, AfterValidator(_check_device)] = Field(
         "auto",
-        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
         description="`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU if there is one",
     )
     precision: Precision = Field(
@@ -157,11 +161,17 @@ def _method(value: Any) -> Any:
     """From a name, a table with a name, or a Method; checks options here so that errors name the key."""
     if isinstance(value, Method):
         return value
-    table = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
+    table = dict(value) if isinstance(value, dict) else {"name": value}
     name = table.pop("name", None)
-    if not isinstance(name, str):
-        raise ValueError('should be a name, or a table with a name, such as {name = "random"}')
-    kind = find(name)
+    if isinstance(name, str):
+        refuse_what_is_lost(name)
+        kind = find(name)
+    elif isinstance(name, type) and issubclass(name, Method):
+        kind = name
+    else:
+        raise ValueError(
+            'should be a name, a table with a name, such as {name = "random"}, or in Python a fedmux.Method'
+        )
     try:
         return kind.model_validate(table)
     except ValidationError as error:

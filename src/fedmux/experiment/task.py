@@ -2,17 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
 )
 
-from fedmux.data.dataset import Dataset
+from fedmux.data import Dataset, from_arrays
 from fedmux.data.partition import Iid, Partition
+from fedmux.data.sources import FUNCTION
+from fedmux.experiment.callables import REMEDY, NameOrCallable, refuse_what_is_lost, written
 from fedmux.experiment.metric import MetricChoice, metric_of
-from fedmux.experiment.settings import Settings
+from fedmux.experiment.settings import Name, Settings
 from fedmux.privacy import Privacy
 from fedmux.runs.scale import Scale, default_metric, scale_of
 
@@ -50,15 +51,19 @@ def _rate(value: Any) -> Any:
 
 
 def _data(value: Any) -> Any:
-    from fedmux.data import from_arrays
-
     if value == ARRAYS:
-        raise ValueError("was passed as arrays; resume in Python: fedmux.resume(folder, experiment=...)")
-    if isinstance(value, str | Dataset):
+        raise ValueError(f"was passed as arrays; {REMEDY}")
+    if isinstance(value, str):
+        refuse_what_is_lost(value)
+        return value
+    if isinstance(value, Dataset) or callable(value):
         return value
     if isinstance(value, tuple | list) and len(value) in (2, 4):
-        return from_arrays(*(np.asarray(v) for v in value))
-    raise ValueError("should be a source's name, a path to .npz, module:function, or arrays (x, y)")
+        return from_arrays(*value)
+    raise ValueError(
+        f"should be a source's name, a path to .npz, module:function, arrays (x, y) or {FUNCTION}; "
+        f"got {type(value).__name__}"
+    )
 
 
 def _partition(value: Any) -> Any:
@@ -68,22 +73,30 @@ def _partition(value: Any) -> Any:
 Data = Annotated[
     Any,
     BeforeValidator(_data),
-    PlainSerializer(lambda value: value if isinstance(value, str) else ARRAYS, when_used="json"),
+    PlainSerializer(lambda value: ARRAYS if isinstance(value, Dataset) else written(value), when_used="json"),
 ]
 
 
 class TaskSettings(Settings):
     """One of the models to train."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="unique name; letters, digits, `.`, `_`, `-`"
-    )
+    name: Name = Field(description="unique name; letters, digits, `.`, `_`, `-`")
     data: Data = Field(
-        description="a source (`fedmux data list`), a path to `.npz`, `module:function`, or arrays in Python"
+        description="a source (`fedmux data list`), a path to `.npz`, or `module:function`, which takes no "
+        "arguments and returns `(x, y)`, `(x, y, test_x, test_y)` or a `fedmux.Dataset`; in Python also the "
+        "function or the arrays themselves"
     )
-    model: str = Field(description="`cnn`, `cnn-small`, `mlp`, `resnet18`, `char-lstm`, or `module:Class`")
+    model: NameOrCallable = Field(
+        description="`cnn`, `cnn-small`, `mlp`, `resnet18`, `char-lstm`, or `module:Class`, a "
+        "`torch.nn.Module` or a function that returns one, called with `model_options` and, where it has "
+        "parameters of these names, `input_shape` and `outputs`; in Python also the class or function itself"
+    )
     model_options: dict[str, Any] = Field({}, description="keyword arguments of the model")
-    loss: str = Field("cross-entropy", description="`cross-entropy`, `squared-error`, or `module:function`")
+    loss: NameOrCallable = Field(
+        "cross-entropy",
+        description="`cross-entropy`, `squared-error`, or `module:function` of `(outputs, targets)` that "
+        "returns one value per point, shape `(batch,)`; in Python also the function itself",
+    )
     loss_options: dict[str, Any] = Field(
         {}, description="keyword arguments of the loss, such as `{label_smoothing = 0.1}`"
     )
@@ -118,8 +131,8 @@ class TaskSettings(Settings):
     initial_weights: str | None = Field(None, description="a `.safetensors` file with weights to start from")
 
     @property
-    def scored_by(self) -> str:
-        """The metric's name."""
+    def scored_by(self) -> Any:
+        """The metric: its name, or a function."""
         return self.metric.name if self.metric else default_metric(self.loss)
 
     @property

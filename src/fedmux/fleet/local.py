@@ -19,7 +19,7 @@ from fedmux.distributed.memory import patiently
 from fedmux.errors import FedmuxError
 from fedmux.fleet.batches import batches
 from fedmux.fleet.engine import CPU, Engine, whole
-from fedmux.importing import first_line
+from fedmux.importing import FAILURES, first_line
 from fedmux.model import Layout, Model, read_buffers, write_buffers
 from fedmux.population import Ints
 from fedmux.randomness import Stream, torch_seed
@@ -71,7 +71,7 @@ class TightLoop:
                             after.copy_(patiently(work)[1])
                     except FedmuxError:
                         raise
-                    except Exception as error:  # a user's module or loss can raise anything
+                    except FAILURES as error:  # a user's module or loss can raise anything
                         raise FedmuxError(
                             f'task "{self.task.name}": local training of client {client} failed: '
                             f"{first_line(error)}"

@@ -25,7 +25,7 @@ from fedmux.fleet.batches import schedule
 from fedmux.fleet.convolutions import SmallConvolutions
 from fedmux.fleet.engine import Engine, whole
 from fedmux.fleet.local import CHUNK_BYTES, Chunk
-from fedmux.importing import first_line
+from fedmux.importing import FAILURES, first_line
 from fedmux.model import Model, write_buffers
 from fedmux.population import Ints
 from fedmux.tasks.task import Task
@@ -112,7 +112,7 @@ class Stacked:
             return trained
         except FedmuxError:
             raise
-        except Exception as error:  # a user's module or loss can raise anything
+        except FAILURES as error:  # a user's module or loss can raise anything
             reason = first_line(error)
             if not is_shortage(error):  # others use the device too
                 raise FedmuxError(

@@ -9,22 +9,19 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from fedmux.aggregation import Aggregator
 from fedmux.allocation import Allocator
 from fedmux.allocation.contract import check_needs
 from fedmux.errors import FedmuxError
-from fedmux.importing import closest, import_object
+from fedmux.importing import closest, import_object, reference_to
 from fedmux.runs.scale import Scale
+from fedmux.settings import Checked
 
 _REGISTRY: dict[str, type["Method"]] = {}
 
 
-class Method(BaseModel):
+class Method(Checked):
     """Fields are the method's options; `fedmux methods` shows the docstring's first line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()  # other names, for shells in which `*` is a wildcard
@@ -119,5 +116,5 @@ def find(name: str) -> type[Method]:
 def options(method: Method) -> dict[str, Any]:
     """A method as a table of an experiment file, without options at their default."""
     kind = type(method)
-    name = kind.name if _REGISTRY.get(kind.name) is kind else f"{kind.__module__}:{kind.__qualname__}"
+    name = kind.name if _REGISTRY.get(kind.name) is kind else reference_to(kind)
     return {"name": name, **method.model_dump(mode="json", exclude_defaults=True)}

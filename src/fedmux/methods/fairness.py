@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PlainSerializer
+from pydantic import AllowInfNan, Field, PlainSerializer
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.qffl import QFair
@@ -25,7 +25,7 @@ def _as_written(alpha: float) -> float | str:
     return alpha if np.isfinite(alpha) else "inf"
 
 
-Alpha = Annotated[float, PlainSerializer(_as_written)]
+Alpha = Annotated[float, AllowInfNan(True), PlainSerializer(_as_written)]
 
 
 @register

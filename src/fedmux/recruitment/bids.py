@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedmux.errors import FedmuxError
 from fedmux.population import Floats
+from fedmux.settings import Checked
 
 
-class _Bids(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class _Range(_Bids):
+class _Range(Checked):
     low: float = Field(0.0, ge=0, description="smallest bid")
     high: float = Field(1.0, gt=0, description="largest bid")
 
@@ -62,7 +59,7 @@ class Normal(_Range):
         return [(end - self.mean) / self.std for end in (self.low, self.high)]
 
 
-class Linear(_Bids):
+class Linear(Checked):
     """Density that grows linearly from 0: high times the square root of a uniform number."""
 
     kind: Literal["linear"] = Field("linear", description="density that grows linearly from 0")
@@ -75,7 +72,7 @@ class Linear(_Bids):
         return min(1.0, max(0.0, cost / self.high)) ** 2
 
 
-class Exponential(_Bids):
+class Exponential(Checked):
     """An exponential distribution."""
 
     kind: Literal["exponential"] = Field("exponential", description="exponential distribution")
@@ -112,16 +109,21 @@ def read_bids(path: str | Path) -> tuple[list[str], list[str], Floats]:
         raise FedmuxError(f"{path}: the header must name each task once, got {', '.join(header)}")
     if not named and all(_is_number(name) for name in tasks):
         raise FedmuxError(f"{path}: the first line must name the tasks, but it holds numbers")
-    users: list[str] = []
+    users: dict[str, int] = {}  # with the line of each
     bids = np.full((len(lines) - 1, len(tasks)), np.nan)
     for index, (number, row) in enumerate(lines[1:]):
         if len(row) != len(header):
             raise FedmuxError(f"{path}: line {number} has {len(row)} columns, the header {len(header)}")
-        users.append(row[0].strip() if named else str(index))
+        user = row[0].strip() if named else str(index)
+        if user in users:
+            raise FedmuxError(
+                f'{path}: line {number}: user "{user}" has bid in line {users[user]}; keep one of the two'
+            )
+        users[user] = number
         for column, cell in enumerate(row[1:] if named else row):
             if cell.strip():
                 bids[index, column] = _bid(cell, f"{path}: line {number}, {tasks[column]}")
-    return users, tasks, bids
+    return list(users), tasks, bids
 
 
 def _bid(cell: str, where: str) -> float:

@@ -48,6 +48,8 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
     if not equals or not key.strip() or not values.strip():
         raise FedmuxError(f'--vary "{text}" should be key=a,b,c, such as population.rate=0.1,0.2')
     parts = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|[^,])+", values)
+    if ",".join(parts) != values or not all(part.strip() for part in parts):
+        raise FedmuxError(f'--vary "{text}": a value is missing; write key=a,b,c')
     return key.strip(), [part.strip() for part in parts]
 
 

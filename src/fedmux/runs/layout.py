@@ -10,6 +10,7 @@
     summary.json         final figures; its presence says that the run is complete
     clients.json         only with real clients: the number of each client's own id
     releases.npy         only with real clients: updates that each was asked for, of each task
+    error.log            only of a run that the user's own code ended: all that it said
     log.jsonl            only with real clients: what happened when
 
 Both logs only grow, and a checkpoint says how long they were: resuming cuts them there.
@@ -31,6 +32,7 @@ ALLOCATION = np.dtype(
 EXPERIMENT, ENVIRONMENT, POPULATION = "experiment.toml", "environment.json", "population.npz"
 METRICS, JOBS = "metrics.jsonl", "allocation.bin"  # the two logs
 CHECKPOINTS, MODELS, SUMMARY, LOCK = "checkpoints", "models", "summary.json", "lock"
+ERROR = "error.log"
 CLIENTS, RELEASES, EVENTS = "clients.json", "releases.npy", "log.jsonl"  # only with real clients
 
 # A comparison's folder: what is compared, a run for each cell, and the resulting table.

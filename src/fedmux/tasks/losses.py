@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from fedmux.errors import FedmuxError
-from fedmux.importing import closest, import_object
+from fedmux.importing import closest, import_object, name_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # outputs, targets -> (batch,), lower is better
 
@@ -31,7 +31,8 @@ def values_per_target(
     if outputs.numel() != targets.numel():
         raise FedmuxError(
             f"{what}: outputs of shape {tuple(outputs.shape)} do not match targets of shape "
-            f"{tuple(targets.shape)}; give the model as many outputs as a target has values"
+            f"{tuple(targets.shape)}; give the model as many outputs as a target has values, and floats for "
+            "targets that are not labels"
         )
     flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
     return flat, targets.reshape(flat.shape).to(outputs.dtype)
@@ -43,26 +44,31 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (predicted - wanted).square().mean(1)
 
 
+LOSS = "a function of (outputs, targets) that returns one value per point, shape (batch,)"
 LOSSES: Mapping[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error}
 
 
-def build_loss(name: str, options: dict[str, object]) -> Loss:
-    """The loss `name`, or a user's `module:function`, with its options bound."""
+def build_loss(name: str | Loss, options: dict[str, object]) -> Loss:
+    """The loss `name`, or a user's function or `module:function`, with its options bound."""
+    what = f'loss "{name_of(name)}"'
     loss = find(name, LOSSES, "loss")
     try:
         inspect.signature(loss).bind(None, None, **options)
     except (TypeError, ValueError) as error:
+        given = f" and options {options}" if options else ""
         raise FedmuxError(
-            f'loss "{name}" cannot be called with (outputs, targets) and options {options}: {error}'
+            f"{what} cannot be called with (outputs, targets){given}: {error}; it should be {LOSS}"
         ) from error
     if name == "cross-entropy":
         _check_smoothing(options.get("label_smoothing", 0.0))
     bound = partial(loss, **options)
-    return bound if name in LOSSES else one_value_per_point(bound, f'loss "{name}"')
+    return bound if isinstance(name, str) and name in LOSSES else one_value_per_point(bound, what)
 
 
-def find(name: str, known: Mapping[str, object], what: str) -> Any:
-    """One of ours, or a user's `module:function`."""
+def find(name: str | Loss, known: Mapping[str, object], what: str) -> Any:
+    """One of ours, or a user's function or `module:function`."""
+    if not isinstance(name, str):
+        return _function(name, f'{what} "{name_of(name)}"')
     if ":" not in name:
         if name not in known:
             hint = closest(name, list(known))
@@ -70,9 +76,12 @@ def find(name: str, known: Mapping[str, object], what: str) -> Any:
                 f'{what} "{name}" is unknown{hint}; known: {", ".join(known)}, or your own module:function'
             )
         return known[name]
-    found = import_object(name, what)
+    return _function(import_object(name, what), f'{what} "{name}"')
+
+
+def _function(found: object, what: str) -> Callable[..., torch.Tensor]:
     if not callable(found) or isinstance(found, type):
-        raise FedmuxError(f'{what} "{name}" is not a function; name one of (outputs, targets)')
+        raise FedmuxError(f"{what} is not a function of (outputs, targets); give one, not a class")
     return found
 
 
@@ -86,6 +95,10 @@ def one_value_per_point(function: Callable[..., torch.Tensor], what: str) -> Los
 
     def checked(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         values = function(outputs, targets)
+        if not isinstance(values, torch.Tensor):
+            raise FedmuxError(
+                f"{what} must return a tensor of one value per point, got {type(values).__name__}"
+            )
         if values.shape != outputs.shape[:1]:
             raise FedmuxError(
                 f"{what} must give one value per point, shape {tuple(outputs.shape[:1])}, "

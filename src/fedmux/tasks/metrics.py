@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedmux.errors import FedmuxError
+from fedmux.importing import name_of
 from fedmux.population import Floats, Ints
 from fedmux.tasks.losses import find, one_value_per_point, squared_error, values_per_target
 
@@ -140,7 +141,8 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def build_metric(name: str) -> Metric:
-    """The metric `name`, or a user's `module:function` (outputs, targets) -> (batch,)."""
+def build_metric(name: str | PointValues) -> Metric:
+    """The metric `name`, or a user's function or `module:function` (outputs, targets) -> (batch,)."""
     found = find(name, METRICS, "metric")
-    return found if isinstance(found, Metric) else Metric(one_value_per_point(found, f'metric "{name}"'))
+    what = f'metric "{name_of(name)}"'
+    return found if isinstance(found, Metric) else Metric(one_value_per_point(found, what))

@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from fedmux.errors import FedmuxError
-from fedmux.importing import closest, first_line, import_object
+from fedmux.importing import FAILURES, closest, first_line, import_object, name_of
 from fedmux.tasks.char_lstm import CharLstm
 from fedmux.tasks.cnn import Cnn, CnnSmall
 from fedmux.tasks.mlp import Mlp
 from fedmux.tasks.resnet import ResNet18
 
 Shape = tuple[int, ...]
+FACTORY = (
+    "a torch.nn.Module class or a function that returns a module, called with model_options and, if it has "
+    "parameters of these names, input_shape and outputs"
+)
 
 
 def _image(shape: Shape, outputs: int) -> dict[str, int]:
@@ -54,13 +58,21 @@ MODULES: Mapping[str, tuple[type[nn.Module], Callable[[Shape, int], dict[str, in
 }
 
 
-def build(name: str, *, input_shape: tuple[int, ...], outputs: int, options: dict[str, object]) -> nn.Module:
+def build(
+    name: str | Callable[..., object],
+    *,
+    input_shape: tuple[int, ...],
+    outputs: int,
+    options: dict[str, object],
+) -> nn.Module:
     """The module `name` for inputs of `input_shape` (without the batch) and this number of outputs.
 
-    A user's `module:Class` (or a function that returns a module) is called with the options and, if it has
-    parameters of these names, `input_shape` and `outputs`. Initial weights come from torch's own generator.
+    A user's `module:Class`, class or function is called with the options and, if it has parameters of these
+    names, `input_shape` and `outputs`. Initial weights come from torch's own generator.
     """
-    what = f'model "{name}"'
+    what = f'model "{name_of(name)}"'
+    if not isinstance(name, str):
+        return _build_own(what, name, input_shape, outputs, options)
     if ":" in name:
         return _build_own(what, import_object(name, "model"), input_shape, outputs, options)
     if name not in MODULES:
@@ -81,11 +93,10 @@ def build(name: str, *, input_shape: tuple[int, ...], outputs: int, options: dic
 
 
 def _build_own(what: str, found: object, shape: Shape, outputs: int, options: dict[str, object]) -> nn.Module:
-    wrong_class = isinstance(found, type) and not issubclass(found, nn.Module)
-    if not callable(found) or isinstance(found, nn.Module) or wrong_class:
-        raise FedmuxError(
-            f"{what} is neither a subclass of torch.nn.Module nor a function that returns a module; name one"
-        )
+    if isinstance(found, nn.Module):
+        raise FedmuxError(f"{what} is a module already; give its class, or a function that makes a new one")
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, nn.Module)):
+        raise FedmuxError(f"{what} is neither a subclass of torch.nn.Module nor a function; give {FACTORY}")
     offered: dict[str, object] = {"input_shape": shape, "outputs": outputs}
     given = {key: value for key, value in offered.items() if key in _named_parameters(found)}
     return _call(what, found, {**given, **options})
@@ -95,7 +106,7 @@ def _named_parameters(factory: Callable[..., object]) -> set[str]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     try:
         parameters = inspect.signature(factory).parameters
-    except ValueError:  # functions of extension modules may have no signature
+    except (TypeError, ValueError):  # functions of extension modules may have no signature
         return set()
     return {key for key, parameter in parameters.items() if parameter.kind in named}
 
@@ -106,7 +117,7 @@ def _call(what: str, factory: Callable[..., object], arguments: dict[str, object
         module = factory(**arguments)
     except FedmuxError as error:
         raise FedmuxError(f"{what}: {error}") from error
-    except Exception as error:
+    except FAILURES as error:
         given = ", ".join(f"{key} = {value!r}" for key, value in arguments.items()) or "no arguments"
         raise FedmuxError(f"{what} cannot be built with {given}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):

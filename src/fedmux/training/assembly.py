@@ -1,5 +1,8 @@
 """Sets up an experiment: loads the data, divides it among clients, builds the modules."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -17,6 +20,7 @@ from fedmux.recruitment.bids import read_bids
 from fedmux.tasks import build, build_loss, build_metric
 from fedmux.tasks.task import LocalSgd, Task
 from fedmux.training.setting import Setting
+from fedmux.training.trial import check_targets, try_out
 
 
 def assemble(experiment: Experiment) -> Setting:
@@ -29,14 +33,14 @@ def assemble(experiment: Experiment) -> Setting:
         generator(seed, Stream.AVAILABILITY),
     )
     capacity = draw_capacity(experiment.population.processors, has, generator(seed, Stream.CAPACITY))
-    loaded: dict[str, Dataset] = {}
+    loaded: dict[Any, Dataset] = {}
     tasks, splits = [], []
     for index, settings in enumerate(experiment.tasks):
         try:
             dataset = _dataset(settings, loaded)
             task, part = _task(experiment, settings, index, dataset, has[:, index])
         except FedmuxError as error:
-            raise FedmuxError(f'task "{settings.name}": {error}') from None
+            raise FedmuxError(f'task "{settings.name}": {error}') from error
         tasks.append(task)
         splits.append(part)
     sizes = np.stack([np.diff(part.offsets) for part in splits], axis=1)
@@ -90,12 +94,13 @@ def _recruit(experiment: Experiment, has: Bools) -> Award | None:
     return mechanism(np.where(has, bids, np.nan), settings.budget, rng)
 
 
-def _dataset(settings: TaskSettings, loaded: dict[str, Dataset]) -> Dataset:
+def _dataset(settings: TaskSettings, loaded: dict[Any, Dataset]) -> Dataset:
     if isinstance(settings.data, Dataset):
         return settings.data.check(settings.name)
-    if settings.data not in loaded:
-        loaded[settings.data] = load(settings.data)
-    return loaded[settings.data]
+    key = settings.data if isinstance(settings.data, str) else id(settings.data)
+    if key not in loaded:
+        loaded[key] = load(settings.data)
+    return loaded[key]
 
 
 def _task(
@@ -111,6 +116,7 @@ def _task(
         seed=experiment.seed,
         task=index,
     )
+    check_targets(settings, dataset)
     inputs = _Inputs(dataset)
     validation, test = [
         (inputs(dataset.test_x[rows]), _targets(dataset, dataset.test_y[rows]))
@@ -132,7 +138,7 @@ def _task(
         privacy=settings.privacy,
         scale=settings.scale,
     )
-    _try_out(task)
+    try_out(task, settings)
     return task, part
 
 
@@ -193,6 +199,8 @@ def _targets(dataset: Dataset, raw: np.ndarray) -> Tensor:
 
 
 def _start_from(module: torch.nn.Module, path: str) -> None:
+    if Path(path).is_dir():
+        raise FedmuxError(f"initial_weights: {path} is a folder; name a .safetensors file")
     try:
         weights = load_file(path)
         module.load_state_dict(weights)
@@ -201,29 +209,3 @@ def _start_from(module: torch.nn.Module, path: str) -> None:
     except Exception as error:  # safetensors' and torch's messages name the mismatch
         reason = str(error).strip().splitlines()[-1].strip()
         raise FedmuxError(f"initial_weights: {path} does not fit the model ({reason})") from None
-
-
-def _try_out(task: Task) -> None:
-    """Run one small batch through module, loss and metric, to report a mismatch before any work starts."""
-    x, y = task.test[0][:2], task.test[1][:2]
-    if not x.is_floating_point() and len(task.x):  # tokens: the largest shows whether a vocabulary has all
-        row = int(task.x.flatten(1).max(1).values.argmax())
-        x, y = torch.cat([x, task.x[row : row + 1]]), torch.cat([y, task.y[row : row + 1]])
-    task.module.eval()
-    try:
-        with torch.no_grad():
-            outputs = task.module(x)
-            loss = task.loss(outputs, y)
-            task.metric(outputs, y)
-    except FedmuxError:  # already says what does not fit
-        raise
-    except Exception as error:  # a user's module can raise anything
-        reason = str(error).strip().splitlines()[0]
-        what = "" if x.is_floating_point() else f" with whole numbers up to {int(x.max())}"
-        raise FedmuxError(
-            f"the model does not fit the data of shape {tuple(x.shape[1:])}{what}: {reason}"
-        ) from None
-    if loss.shape != (len(x),):
-        raise FedmuxError(
-            f"the loss must return one value per point, got shape {tuple(loss.shape)} for {len(x)} points"
-        )

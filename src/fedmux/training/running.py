@@ -18,11 +18,14 @@ from fedmux.distributed.workers import joined
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
+from fedmux.importing import only_in_python
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.places import folder_for
 from fedmux.runs.reading import Run
 from fedmux.runs.writing import RunFolder
+from fedmux.training import limits
 from fedmux.training.assembly import assemble
+from fedmux.training.blame import blamed
 from fedmux.training.setting import Setting
 from fedmux.training.training import Observer, Training
 
@@ -38,6 +41,12 @@ def run(
 
     Under torchrun every process calls this; the first one returns, the others exit here.
     """
+    if not isinstance(experiment, Experiment):
+        raise FedmuxError(
+            f"run takes a fedmux.Experiment, got {type(experiment).__name__}; read a file with "
+            "fedmux.Experiment.read(path)"
+        )
+    limits.check(experiment)
     with joined(experiment.execution, partial(follow, experiment)) as team:
         if from_environment():
             what = {k: v for k, v in experiment.table().items() if k not in ("execution", "output")}
@@ -76,6 +85,7 @@ def resume(
     known = to_resume(Path(folder), experiment, execution or {})
     if known is None:
         return Run(folder)
+    limits.check(known)
     with joined(known.execution, partial(follow, known)) as team:
         return _go_on(known, Path(folder), observers, notice, team)
 
@@ -98,7 +108,13 @@ def _holds(table: Any, part: Any) -> bool:
         return all(key in table and _holds(table[key], value) for key, value in part.items())
     if isinstance(table, list) and isinstance(part, list):
         return len(table) == len(part) and all(map(_holds, table, part))
-    return bool(table == part)
+    return bool(table == part) or _was_in_python(table, part)
+
+
+def _was_in_python(given: Any, known: Any) -> bool:
+    """Whether something that had no name when the run began, `<Net>`, can be imported now, as `nets:Net`."""
+    told = isinstance(known, str) and isinstance(given, str) and only_in_python(known)
+    return told and given.partition(":")[2] == known[1:-1]
 
 
 def _go_on(
@@ -159,7 +175,7 @@ def _train(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # reproducible; and several OpenMP threads are very slow on a busy machine
     try:
-        with _interruptible() as interrupted:
+        with _interruptible() as interrupted, blamed(record.path):
             training = Training(experiment, setting, record, observers, team)
             training.start(notice)
             training.loop(interrupted)
