@@ -12,8 +12,9 @@ import fedmux
 from conftest import table
 from fedmux.comparison.design import Design
 from fedmux.report.charts import CHARTS, spec
-from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find, number
+from fedmux.runs.history import DAMAGED, History, find, number
 from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Round
+from fedmux.runs.state import FINISHED, INTERRUPTED
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_a_run_at_work_drops_the_line_it_is_writing(run: Path) -> None:
     (run / "metrics.jsonl").write_bytes(whole[:-20])
     (run / "allocation.bin").write_bytes((run / "allocation.bin").read_bytes()[:-3])
     history = History.read(run)
-    assert (history.state, history.problem, history.summary) == (UNDER_WAY, None, None)
+    assert (history.state, history.problem, history.summary) == (INTERRUPTED, None, None)
     assert [entry.round for entry in history.metrics] == [0, 1, 2, 3]
     assert len(history.allocation) == len(fedmux.Run(run).allocation)
     draws_everything(history)
@@ -102,7 +103,7 @@ def test_damage_is_told_in_one_line_and_what_is_left_can_be_drawn(
     if problem is None:
         assert history.problem is None
     else:
-        assert history.state == BROKEN
+        assert history.state == DAMAGED
         assert history.problem is not None
         assert history.problem.startswith(problem)
         assert "\n" not in history.problem
@@ -143,11 +144,11 @@ def test_what_is_no_run_is_broken(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path, problem in ((tmp_path, "is not a run folder"), (tmp_path / "no", "no such folder")):
         history = History.read(path)
-        assert (history.state, history.problem) == (BROKEN, problem)
+        assert (history.state, history.problem) == (DAMAGED, problem)
         draws_everything(history)
-    assert History.read(tmp_path / "file").state == BROKEN
+    assert History.read(tmp_path / "file").state == DAMAGED
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert [history.state for history in find([tmp_path / "loop", "nul\0"])] == [BROKEN, BROKEN]
+    assert [history.state for history in find([tmp_path / "loop", "nul\0"])] == [DAMAGED, DAMAGED]
     assert find([tmp_path]) == []
 
 

@@ -157,6 +157,8 @@ def _compare(comparison: "Comparison", parallel: int, speech: Speech) -> None:
         failures = schedule.run(parallel, progress)
     rows = comparison.results()
     speech.result(rows, lambda: _shown(comparison, rows))
+    for line in comparison.damages():
+        notice(f"warning: left out: {line}")
     report_failures(failures, comparison.divergences(but=failures))
 
 

@@ -13,8 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedmux.errors import FedmuxError
-from fedmux.runs.reading import Run, is_finished, newest_rounds, read_jobs
+from fedmux.runs.reading import Run, newest_rounds, read_jobs
 from fedmux.runs.rounds import Round
+from fedmux.runs.state import is_finished
 
 progress_console = Console(stderr=True, highlight=False, markup=False)  # names are the user's: no markup
 
@@ -202,16 +203,24 @@ class ComparisonProgress:
         finished = {name for name, folder in self.folders.items() if is_finished(folder)}
         if not self.quiet:
             for name in sorted(finished - self.done):
-                summary = Run(self.folders[name]).summary
-                progress_console.print(
-                    f"{name}: accuracy {summary['accuracy']['mean']:.1%} "
-                    f"after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
-                )
+                progress_console.print(f"{name}: {_ended(self.folders[name])}")
         self.done = finished
         rounds = len(finished) * self.rounds
         names = [cell.name for cell in working if cell.name not in finished]
         rounds += sum(_trained(self.folders[name]) for name in names)
         self.bar.update(self.id, completed=rounds, description=", ".join(names)[:40])
+
+
+def _ended(folder: Path) -> str:
+    """What a finished run ended with, or what is wrong with it."""
+    try:
+        summary = Run(folder).summary
+    except FedmuxError as error:
+        return str(error)
+    return (
+        f"accuracy {summary['accuracy']['mean']:.1%} "
+        f"after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
+    )
 
 
 def _trained(folder: Path) -> int:

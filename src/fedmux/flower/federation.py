@@ -181,6 +181,7 @@ def up(
     notice: Callable[[str], None] = print,
 ) -> None:
     """Train an experiment on a federation on this machine; without an app, on the simulator's data."""
+    own = f" --app {app}" if app else ""
     if (output / SUMMARY).exists():
         raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
     nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]
@@ -199,7 +200,8 @@ def up(
         if not (output / SUMMARY).exists():
             reason = stopped or _last_error(folder / "run.log")
             raise FedmuxError(
-                f"the federation did not finish: {reason}; `fedmux flower up` with -o {output} continues"
+                f"the federation did not finish: {reason}; "
+                f"`fedmux flower up {experiment} -o {output}{own}` continues it"
             )
 
 

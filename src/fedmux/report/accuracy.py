@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedmux.report.charts import method_accuracy, save, task_accuracy
 from fedmux.report.page import write
-from fedmux.runs.history import find
+from fedmux.runs.history import History, find
 from fedmux.runs.reading import Run
 
 PICTURE, PAGE = "accuracy.png", "report.html"
@@ -20,7 +20,10 @@ def draw_run(run: Run) -> Path:
 
 def draw_comparison(folder: Path, name: str, runs: Mapping[str, Mapping[int, Run]]) -> tuple[Path, Path]:
     """The picture, accuracy of each label's finished runs over rounds, and the report of all runs."""
-    curves = {label: [run.metrics for run in found.values()] for label, found in runs.items() if found}
+    read = {
+        label: [History.read(run.path).metrics for run in found.values()] for label, found in runs.items()
+    }
+    curves = {label: [rounds for rounds in found if rounds] for label, found in read.items() if any(found)}
     picture, page = folder / PICTURE, folder / PAGE
     save(method_accuracy(curves, f"{name}: accuracy over rounds"), picture)
     write(find([folder]), page, name)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fedmux.errors import FedmuxError
 from fedmux.report.charts import CHARTS, Kind, save, spec, theme
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.history import BROKEN, History, number
+from fedmux.runs.history import DAMAGED, History, number
 from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
 from fedmux.runs.reading import read_text
 from fedmux.runs.statistics import FINAL_ROUNDS, deviation, mean, ratios
@@ -210,7 +210,7 @@ def _representatives(histories: Sequence[History]) -> dict[str, History]:
     """The first run of each method."""
     chosen: dict[str, History] = {}
     for history in histories:
-        if history.state != BROKEN and history.metrics:
+        if history.state != DAMAGED and history.metrics:
             chosen.setdefault(history.label, history)
     return chosen
 

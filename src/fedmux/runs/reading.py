@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmux.errors import FedmuxError
+from fedmux.runs.checks import (
+    jobs_problem,
+    model_problem,
+    summary_problem,
+    table_problem,
+    too_few_jobs,
+    too_few_rounds,
+)
 from fedmux.runs.layout import (
     ALLOCATION,
     ENVIRONMENT,
@@ -24,12 +32,15 @@ from fedmux.runs.layout import (
     SUMMARY,
 )
 from fedmux.runs.rounds import Round
+from fedmux.runs.state import RunState, is_finished, run_state
 from fedmux.toml import read_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 1 << 16  # bytes read at a time from the end of a log
+MOST_TASKS, MOST_ROUNDS = 2**16, 2**32  # that a record of a job can name
+REMEDY = "restore the file, or train the run again"
 
 
 def read_table(folder: Path) -> dict[str, Any]:
@@ -42,10 +53,6 @@ def read_table(folder: Path) -> dict[str, Any]:
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Final figures; None before the run is complete."""
     return _read_json(folder / SUMMARY)
-
-
-def is_finished(folder: Path) -> bool:
-    return (folder / SUMMARY).exists()
 
 
 def read_environment(folder: Path) -> dict[str, Any] | None:
@@ -86,6 +93,20 @@ def read_rounds(folder: Path) -> tuple[list[Round], str | None]:
     return rounds, f"{folder / METRICS}: line {len(rounds) + 1} is not an entry of a round"
 
 
+def check_log(path: Path, length: int) -> str | None:
+    """What is wrong with the beginning of a log, whose writer says that it was whole; None if nothing is."""
+    with path.open("rb") as file:
+        content = file.read(length)
+    if path.name == METRICS:
+        rounds, lines = parse_rounds(content)
+        return (
+            None if len(rounds) == lines else f"{METRICS}: line {len(rounds) + 1} is not an entry of a round"
+        )
+    jobs = np.frombuffer(content[: length // ALLOCATION.itemsize * ALLOCATION.itemsize], ALLOCATION)
+    problem = jobs_problem(jobs, MOST_TASKS, MOST_ROUNDS)
+    return f"{JOBS}: {problem}" if problem else None
+
+
 def parse_rounds(log: bytes, after: int = -1) -> tuple[list[Round], int]:
     """The rounds before the first damaged or out-of-order line, and the number of complete lines.
 
@@ -117,6 +138,41 @@ def newest_rounds(folder: Path) -> Iterator[Round]:
             found = [rest, *lines] if begin == 0 else lines
             yield from (entry for line in reversed(found) if (entry := Round.parse(line)) is not None)
             end = begin
+
+
+def read_clients(file: Path) -> dict[str, int]:
+    """The numbers of real clients by their own ids."""
+    numbers = _read_json(file) or {}
+    whole = [number for number in numbers.values() if type(number) is int and number >= 0]
+    if len({*whole}) < len(numbers):
+        raise FedmuxError(f"{file}: does not number the clients; restore it, or begin with another output")
+    return numbers
+
+
+def read_releases(file: Path, shape: tuple[int, int] | None = None) -> np.ndarray:
+    """N x S: updates that real clients were asked for."""
+    try:
+        counts: np.ndarray = np.load(file, allow_pickle=False)
+    except Exception as error:  # zlib and NumPy each have their own errors
+        raise FedmuxError(f"{file}: cannot be read ({_reason(error)}); {REMEDY}") from None
+    if counts.dtype.kind not in "iu" or counts.ndim != 2 or (shape and counts.shape != shape):
+        raise FedmuxError(f"{file}: does not count the releases of this run's clients; {REMEDY}")
+    return counts
+
+
+def newest_problem(folder: Path) -> str | None:
+    """What is wrong with the last lines of the log of rounds."""
+    try:
+        with (folder / METRICS).open("rb") as file:
+            begin = max(0, file.seek(0, os.SEEK_END) - BLOCK)
+            file.seek(begin)
+            lines = file.read().split(b"\n")[1 if begin else 0 : -1]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{folder / METRICS}: cannot be read ({_reason(error)})"
+    odd = any(Round.parse(line) is None for line in lines)
+    return f"{folder / METRICS}: one of its last lines is not an entry of a round" if odd else None
 
 
 def read_text(path: Path) -> str:
@@ -157,7 +213,7 @@ def _reason(error: Exception) -> str:
 
 
 class Run:
-    """Reads a run, finished or not."""
+    """Reads a run, finished or not; what is damaged is a FedmuxError that names the file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -169,40 +225,70 @@ class Run:
     @staticmethod
     def is_at(path: Path) -> bool:
         """Whether a run has started there; an experiment file alone does not count."""
-        return all((path / name).is_file() for name in (EXPERIMENT, ENVIRONMENT))
+        described = all((path / name).is_file() for name in (EXPERIMENT, ENVIRONMENT))
+        return described or (path / METRICS).is_file()
 
     @property
     def table(self) -> dict[str, Any]:
         """The resolved configuration."""
-        return read_table(self.path)
+        table = read_table(self.path)
+        if problem := table_problem(table):
+            raise FedmuxError(f"{self.path / EXPERIMENT}: {problem}; {REMEDY}")
+        return table
 
     @property
     def finished(self) -> bool:
         return is_finished(self.path)
 
     @property
+    def state(self) -> RunState:
+        """Running, finished, interrupted or failed, with the reason."""
+        return run_state(self.path)
+
+    @property
     def summary(self) -> dict[str, Any]:
         """Final figures; FedmuxError before the run is complete."""
         summary = read_summary(self.path)
         if summary is None:
-            raise FedmuxError(f"{self.path}: not finished; `fedmux resume {self.path}` continues it")
+            state = self.state
+            after = state.again or "wait until it has finished"
+            raise FedmuxError(f"{self.path}: not finished, {state}; {after}")
+        if problem := summary_problem(summary):
+            raise FedmuxError(f"{self.path / SUMMARY}: {problem}; {REMEDY}")
         return summary
 
     @property
     def metrics(self) -> list[Round]:
-        """The rounds, starting before any training; skips an incomplete last line."""
+        """The rounds, starting before any training; skips an incomplete last line of an unfinished run."""
         rounds, problem = read_rounds(self.path)
+        if not problem and self.finished:
+            few = too_few_rounds(self.path / METRICS, rounds, read_summary(self.path))
+            problem = few and f"{self.path / METRICS}: {few}"
         if problem:
-            raise FedmuxError(f"{problem}; restore the file, or train the run again")
+            raise FedmuxError(f"{problem}; {REMEDY}")
         return rounds
 
     @property
     def allocation(self) -> np.ndarray:
         """Who trained what, with which probability and weight: a structured array of dtype ALLOCATION."""
-        return read_jobs(self.path)
+        jobs, table = read_jobs(self.path), self.table
+        problem = jobs_problem(jobs, len(table["task"]), table["rounds"])
+        if not problem and self.finished:
+            problem = too_few_jobs(self.path / JOBS, read_summary(self.path))
+        if problem:
+            raise FedmuxError(f"{self.path / JOBS}: {problem}; {REMEDY}")
+        return jobs
 
     def model(self, task: str) -> "dict[str, Tensor]":
         """Final weights of a task."""
         from safetensors.torch import load_file
 
-        return load_file(self.path / MODELS / f"{task}.safetensors")
+        file = self.path / MODELS / f"{task}.safetensors"
+        if problem := model_problem(file):
+            names = [each["name"] for each in self.table["task"]]
+            if task not in names:
+                raise FedmuxError(f'{self.path}: has no task "{task}"; its tasks are {", ".join(names)}')
+            if not self.finished:
+                raise FedmuxError(f"{self.path}: no final models, {self.state}; {self.state.again or 'wait'}")
+            raise FedmuxError(f"{file}: {problem}; {REMEDY}")
+        return load_file(file)

@@ -21,6 +21,7 @@ from fedmux.experiment.mistakes import validated
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.places import folder_for
 from fedmux.runs.reading import Run
+from fedmux.runs.state import continues
 from fedmux.runs.writing import RunFolder
 from fedmux.training.assembly import assemble
 from fedmux.training.setting import Setting
@@ -69,10 +70,7 @@ def resume(
     if from_environment():
         return _resume_together(Path(folder), experiment, execution or {}, observers, notice)
     if (Path(folder) / CLIENTS).exists():
-        raise FedmuxError(
-            f"{folder}: is a run of real clients; to continue it, run its Flower app again with the same "
-            f"output, as in `fedmux flower up {folder}/experiment.toml -o {folder}`"
-        )
+        raise FedmuxError(f"{folder}: is a run of real clients; {continues(Path(folder))}")
     known = to_resume(Path(folder), experiment, execution or {})
     if known is None:
         return Run(folder)
@@ -158,23 +156,23 @@ def _train(
 ) -> Run:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # reproducible; and several OpenMP threads are very slow on a busy machine
-    try:
-        with _interruptible() as interrupted:
-            training = Training(experiment, setting, record, observers, team)
-            training.start(notice)
-            training.loop(interrupted)
-    except TeamLost as lost:
-        raise FedmuxError(
-            f"{lost}; nothing before the last checkpoint is lost: `fedmux resume {record.path}`"
-        ) from lost
-    except OSError as error:
-        raise FedmuxError(
-            f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
-            f"checkpoint is lost: free some space, then `fedmux resume {record.path}`"
-        ) from None
-    finally:
-        torch.set_num_threads(threads)
-        record.close()
+    with record:
+        try:
+            with _interruptible() as interrupted:
+                training = Training(experiment, setting, record, observers, team)
+                training.start(notice)
+                training.loop(interrupted)
+        except TeamLost as lost:
+            raise FedmuxError(
+                f"{lost}; nothing before the last checkpoint is lost: `fedmux resume {record.path}`"
+            ) from lost
+        except OSError as error:
+            raise FedmuxError(
+                f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
+                f"checkpoint is lost: free some space, then `fedmux resume {record.path}`"
+            ) from None
+        finally:
+            torch.set_num_threads(threads)
     return Run(record.path)
 
 
