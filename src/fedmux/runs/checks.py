@@ -105,17 +105,22 @@ def too_few_rounds(file: Path, rounds: Sequence[Round], summary: Mapping[str, An
     return f"ends after round {last} of {trained:g}" if rounds else "is empty"
 
 
-def too_few_jobs(file: Path, summary: Mapping[str, Any] | None) -> str | None:
-    """Of the jobs of a finished run: each update that was used has a record."""
+def used_updates(summary: Mapping[str, Any] | None) -> int | None:
+    """How many updates a finished run used; None if that is not known."""
     totals = summary.get("totals") if summary else None
     used = figure(totals.get("uploads")) if isinstance(totals, dict) else None
+    return None if used is None else int(used)
+
+
+def too_few_jobs(file: Path, used: int, finished: bool) -> str | None:
+    """Of the record of jobs: each update that was used has its own, and a finished run wrote all of it."""
     try:
         jobs, rest = divmod(file.stat().st_size, ALLOCATION.itemsize)
     except OSError:
         return "is missing"
-    if used is not None and jobs < used:
-        return f"holds {jobs} jobs of at least {used:g}"
-    return "ends within a record" if rest else None
+    if jobs < used:
+        return f"holds {jobs} jobs of at least {used}"
+    return "ends within a record" if rest and finished else None
 
 
 def model_problem(file: Path) -> str | None:

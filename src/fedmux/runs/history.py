@@ -49,13 +49,13 @@ class History:
     summary: dict[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, path: str | Path) -> "History":
-        """The run in a folder, as far as it can be read."""
+    def read(cls, path: str | Path, live: bool = False) -> "History":
+        """The run in a folder, as far as it can be read; `live`: it may be changing while it is read."""
         path = Path(path)
         if not is_run(path):
             reason = "is not a run folder" if _is_folder(path) else "no such folder"
             return cls(path, name=path.name, label=path.name, state=DAMAGED, problem=reason)
-        survey = Survey.of(path)
+        survey = Survey.of(path, live=live)
         table, metrics, summary = survey.table, survey.rounds, survey.summary
         method = _method(table, summary)
         return cls(

@@ -40,8 +40,6 @@ class Pulse:
 
     def stop(self, error: BaseException | None, complete: bool) -> None:
         """No more signs of life; of a run that is not complete, what ended the work."""
-        if not self._thread.is_alive():  # it never began
-            return
         self._over.set()
         self._thread.join()
         if not complete:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fedmux.runs.checks import (
     table_problem,
     too_few_jobs,
     too_few_rounds,
+    used_updates,
 )
 from fedmux.runs.layout import (
     ALLOCATION,
@@ -31,7 +32,7 @@ from fedmux.runs.layout import (
     POPULATION,
     SUMMARY,
 )
-from fedmux.runs.rounds import Round
+from fedmux.runs.rounds import Round, decoded, sound
 from fedmux.runs.state import RunState, is_finished, run_state
 from fedmux.toml import read_toml
 
@@ -82,15 +83,13 @@ def read_jobs(folder: Path, last: int | None = None) -> np.ndarray:
 
 
 def read_rounds(folder: Path) -> tuple[list[Round], str | None]:
-    """The rounds before the first damaged line, and what is wrong with that line."""
+    """The rounds before the first damaged line, and what is wrong with the log."""
     try:
         log = _content(folder / METRICS) or b""
     except FedmuxError as error:
         return [], str(error)
-    rounds, lines = parse_rounds(log)
-    if len(rounds) == lines:
-        return rounds, None
-    return rounds, f"{folder / METRICS}: line {len(rounds) + 1} is not an entry of a round"
+    found = parse_rounds(log)
+    return found.rounds, f"{folder / METRICS}: {found.problem}" if found.problem else None
 
 
 def check_log(path: Path, length: int) -> str | None:
@@ -98,29 +97,40 @@ def check_log(path: Path, length: int) -> str | None:
     with path.open("rb") as file:
         content = file.read(length)
     if path.name == METRICS:
-        rounds, lines = parse_rounds(content)
-        return (
-            None if len(rounds) == lines else f"{METRICS}: line {len(rounds) + 1} is not an entry of a round"
-        )
+        problem = parse_rounds(content).problem
+        return f"{METRICS}: {problem}" if problem else None
     jobs = np.frombuffer(content[: length // ALLOCATION.itemsize * ALLOCATION.itemsize], ALLOCATION)
     problem = jobs_problem(jobs, MOST_TASKS, MOST_ROUNDS)
     return f"{JOBS}: {problem}" if problem else None
 
 
-def parse_rounds(log: bytes, after: int = -1) -> tuple[list[Round], int]:
-    """The rounds before the first damaged or out-of-order line, and the number of complete lines.
+class Parsed(NamedTuple):
+    """A log, or a part of it, as rounds."""
 
-    The last line may be incomplete while the run is writing it.
-    """
+    rounds: list[Round]  # before the first line that is none, or that is out of order
+    lines: int  # that are complete; the last one may not be, while the run is writing it
+    odd: int | None  # the first line with a figure that is no number, which reads as missing
+
+    @property
+    def problem(self) -> str | None:
+        if len(self.rounds) < self.lines:
+            return f"line {len(self.rounds) + 1} is not an entry of a round"
+        return None if self.odd is None else f"line {self.odd} has a figure that is not a finite number"
+
+
+def parse_rounds(log: bytes, after: int = -1) -> Parsed:
     rounds: list[Round] = []
-    lines = log.split(b"\n")[:-1]
-    for line in lines:
-        entry = Round.parse(line)
-        if entry is None or entry.round <= after:
+    lines, odd = log.split(b"\n")[:-1], None
+    for number, line in enumerate(lines, 1):
+        table = decoded(line)
+        entry = None if table is None else Round.read(table)
+        if table is None or entry is None or entry.round <= after:
             break
+        if odd is None and not sound(table):
+            odd = number
         rounds.append(entry)
         after = entry.round
-    return rounds, len(lines)
+    return Parsed(rounds, len(lines), odd)
 
 
 def newest_rounds(folder: Path) -> Iterator[Round]:
@@ -171,8 +181,9 @@ def newest_problem(folder: Path) -> str | None:
         return None
     except OSError as error:
         return f"{folder / METRICS}: cannot be read ({_reason(error)})"
-    odd = any(Round.parse(line) is None for line in lines)
-    return f"{folder / METRICS}: one of its last lines is not an entry of a round" if odd else None
+    tables = map(decoded, lines)
+    whole = all(table is not None and Round.read(table) is not None and sound(table) for table in tables)
+    return None if whole else f"{folder / METRICS}: one of its last lines is not an entry of a round"
 
 
 def read_text(path: Path) -> str:
@@ -274,7 +285,8 @@ class Run:
         jobs, table = read_jobs(self.path), self.table
         problem = jobs_problem(jobs, len(table["task"]), table["rounds"])
         if not problem and self.finished:
-            problem = too_few_jobs(self.path / JOBS, read_summary(self.path))
+            used = used_updates(read_summary(self.path)) or 0
+            problem = too_few_jobs(self.path / JOBS, used, finished=True)
         if problem:
             raise FedmuxError(f"{self.path / JOBS}: {problem}; {REMEDY}")
         return jobs

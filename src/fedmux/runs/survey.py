@@ -14,6 +14,7 @@ from fedmux.runs.checks import (
     table_problem,
     too_few_jobs,
     too_few_rounds,
+    used_updates,
 )
 from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, JOBS, METRICS, MODELS, POPULATION, SUMMARY
 from fedmux.runs.reading import (
@@ -46,11 +47,15 @@ class Survey:
     problems: list[str] = field(default_factory=list)  # each begins with the name of a file
 
     @classmethod
-    def of(cls, path: Path, whole: bool = True) -> "Survey":
-        """Unless `whole`, only the ends of the logs are looked at, and of the rounds only the newest kept."""
+    def of(cls, path: Path, whole: bool = True, live: bool = False) -> "Survey":
+        """Unless `whole`, only the ends of the logs are looked at, and of the rounds only the newest kept.
+
+        Files that may be changing, as they may if it is `live`, are not compared with each other.
+        """
         found = cls(path, run_state(path))
-        found.table = found._tried(read_table) or {}
-        if found.table and (problem := table_problem(found.table)):
+        table = found._tried(read_table)
+        found.table = table or {}
+        if table is not None and (problem := table_problem(table)):
             found._damaged(EXPERIMENT, problem)
         found._tried(read_environment)
         if not (path / ENVIRONMENT).exists():
@@ -59,21 +64,20 @@ class Survey:
         if found.summary is not None and (problem := summary_problem(found.summary)):
             found._damaged(SUMMARY, f"{problem}; the rounds can still be read")
         found._look_at_rounds(whole)
-        if found.state.name != RUNNING:  # otherwise files change while they are compared
+        if found.state.name == FINISHED or not (live or found.state.name == RUNNING):
             found._look_at_jobs(whole)
             found._look_at_arrays()
         return found
 
     @property
     def problem(self) -> str | None:
-        """The first, and how many more there are."""
-        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
-        return self.problems[0] + more if self.problems else None
+        """All of them in one line."""
+        return "; ".join(self.problems) or None
 
     @property
     def progress(self) -> str:
         """The state in words, with how far the run is."""
-        last, planned = self.rounds[-1].round if self.rounds else 0, self.table.get("rounds")
+        last, planned = self.rounds[-1].round if self.rounds else 0, self.table.get("rounds", "?")
         if self.state.name == RUNNING:
             parts = [RUNNING, f"round {last + 1} of {planned}", self.state.sign_of_life()]
             return ", ".join(part for part in parts if part)
@@ -100,10 +104,8 @@ class Survey:
             return
         last = self.rounds[-1].round if self.rounds else 0
         problem = jobs_problem(jobs, len(self._tasks()) or 2**16, 2**32)
-        if not problem and self.summary is not None:
-            problem = too_few_jobs(self.path / JOBS, self.summary)
-        elif not problem and last and not (self.path / JOBS).exists():
-            problem = "is missing"
+        if not problem and (self.summary or last):
+            problem = too_few_jobs(self.path / JOBS, self._used(), self.state.name == FINISHED)
         if problem:
             self._damaged(JOBS, f"{problem}; the rounds can still be read")
         elif not self.problems and len(jobs) and int(jobs["round"][-1]) > last + 1:
@@ -115,6 +117,13 @@ class Survey:
         for task in self._tasks() if self.state.name == FINISHED else []:
             if problem := model_problem(self.path / MODELS / f"{task}.safetensors"):
                 self._damaged(f"{MODELS}/{task}.safetensors", f"{problem}; the figures can still be read")
+
+    def _used(self) -> int:
+        """Updates that were used, as far as is known; the last round of an unfinished run may lack jobs."""
+        told = used_updates(self.summary)
+        if told is not None:
+            return told
+        return sum(figures.uploads or 0 for entry in self.rounds[:-1] for figures in entry.tasks.values())
 
     def _tasks(self) -> list[str]:
         tasks = self.table.get("task")

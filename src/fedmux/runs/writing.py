@@ -71,7 +71,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_what_is_filled(path)
             folder = cls(path, again)
-            folder._take()
+            folder.lock()
             try:
                 _refuse_what_is_filled(path)  # another process may have filled it meanwhile
                 (path / CHECKPOINTS).mkdir(exist_ok=True)
@@ -82,21 +82,19 @@ class RunFolder:
                 raise
         except OSError as error:
             raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
-        folder._pulse.start()
         return folder
 
-    def lock(self) -> None:
-        """Held until `close` or the end of the process; removes what a killed process left behind."""
-        self._take()
-        self._pulse.start()
-
     def __enter__(self) -> "RunFolder":
+        """What has the run locked begins to work on it."""
+        self._pulse.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.close(error)
+        self._pulse.stop(error, is_finished(self.path))
+        self.close()
 
-    def _take(self) -> None:
+    def lock(self) -> None:
+        """Held until `close` or the end of the process; removes what a killed process left behind."""
         self._lock = (self.path / LOCK).open("w")
         for left in reversed(range(PROBES)):
             try:
@@ -112,9 +110,8 @@ class RunFolder:
             for leftover in filter(is_temporary, folder.glob(".*")):
                 leftover.unlink()
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Release the run, so that another process can resume it; `error` is what ended the work."""
-        self._pulse.stop(error, is_finished(self.path))
+    def close(self) -> None:
+        """Release the run, so that another process can resume it."""
         for log in self._logs.values():
             with contextlib.suppress(OSError):  # a full disk has been reported already
                 log.close()
