@@ -239,7 +239,7 @@ def test_damage_to_an_unfinished_run_is_told_and_resuming_says_what_it_does(
     assert resumed.code in (0, 2), resumed
     assert "Traceback" not in resumed.err, resumed
     if resumed.code == 2:
-        assert len(lines_naming(file, resumed)) == len(resumed.err.splitlines()) == 1, resumed
+        assert resumed.err.splitlines() == lines_naming(file, resumed) != [], resumed
     else:
         assert fedmux.Run(run).summary["rounds"] == 4
         assert {p.name for p in (run / "models").iterdir()} == {"a.safetensors", "b.safetensors"}

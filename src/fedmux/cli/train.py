@@ -71,7 +71,7 @@ def resume(
     speech: Speech,
 ) -> None:
     """Continue what was interrupted."""
-    from fedmux.runs.layout import COMPARISON
+    from fedmux.runs.layout import COMPARISON, EXPERIMENT
 
     if (folder / COMPARISON).exists():
         from fedmux.comparison.folder import Comparison
@@ -85,6 +85,7 @@ def resume(
         return
     from fedmux.console.progress import RoundProgress
     from fedmux.distributed.team import from_environment
+    from fedmux.experiment import Experiment
     from fedmux.runs.reading import Run, newest_rounds
     from fedmux.runs.trackers import by_name
     from fedmux.training.running import resume
@@ -96,7 +97,7 @@ def resume(
             return
         run = Run(folder)
         if not run.finished:
-            rounds = run.table["rounds"]
+            rounds = Experiment.read(folder / EXPERIMENT).rounds
             done = next((entry.round for entry in newest_rounds(folder)), 0)
             with RoundProgress(rounds, done, speech.silent, folder) as progress:
                 run = resume(folder, execution=given, observers=[progress, *trackers], notice=notice)

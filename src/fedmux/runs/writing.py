@@ -36,7 +36,7 @@ from fedmux.runs.layout import (
 from fedmux.runs.pulse import Pulse
 from fedmux.runs.reading import Run, check_log
 from fedmux.runs.rounds import Round
-from fedmux.runs.state import is_finished, run_state
+from fedmux.runs.state import continues, is_finished
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,8 @@ def _digest(tensors: dict[str, Tensor], state: str) -> str:
 
 def _refuse_what_is_filled(path: Path) -> None:
     if any(item.name not in BEFOREHAND and not is_temporary(item) for item in path.iterdir()):
-        again = run_state(path).again if (path / EXPERIMENT).exists() else None
-        hint = f"{again}, or " if again else ""
+        begun = (path / EXPERIMENT).exists() and not is_finished(path)
+        hint = f"{continues(path)}, or " if begun else ""
         raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
 
 

@@ -20,7 +20,7 @@ from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.places import folder_for
-from fedmux.runs.reading import Run
+from fedmux.runs.reading import Run, read_table
 from fedmux.runs.state import continues
 from fedmux.runs.writing import RunFolder
 from fedmux.training.assembly import assemble
@@ -83,7 +83,7 @@ def to_resume(folder: Path, experiment: Experiment | None, execution: Mapping[st
     existing = Run(folder)
     if existing.finished:
         return None
-    known = existing.table
+    known = read_table(folder)  # what is wrong with its keys is told below
     experiment = experiment or validated(Experiment, known, str(folder / "experiment.toml"))
     if not _holds(experiment.table(), known):
         raise FedmuxError(f"{folder}: was started with a different experiment; use another -o for a new run")
