@@ -88,7 +88,11 @@ HUGE_TABLE = b"rounds = 99\n[population]\nclients = 999999999999\n[[task]]\nname
         ("summary.json", b"{", "summary.json: cannot be read ("),
         ("summary.json", b"[1]", "summary.json: is not a table"),
         ("summary.json", NESTED, "summary.json: cannot be read ("),
-        ("summary.json", b'{"accuracy": 3, "recruitment": {"take_up": []}}', "summary.json: name is missing"),
+        (
+            "summary.json",
+            b'{"accuracy": 3, "recruitment": {"take_up": []}}',
+            "summary.json: rounds is missing",
+        ),
         ("summary.json", None, None),
         ("metrics.jsonl", JUNK, "metrics.jsonl: line 1 is not an entry of a round"),
         ("metrics.jsonl", b'{"round": 0, "tasks": {}}\n7\n', "metrics.jsonl: line 2 is not"),

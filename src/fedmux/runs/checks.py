@@ -17,24 +17,28 @@ from fedmux.runs.rounds import Round, figure
 COUNT, NUMBER, TEXT, TABLE = "a whole number", "a finite number", "a text", "a table"
 
 # What a summary must hold, by dotted keys; * stands for every key of a table.
-SUMMARY_KEYS = {
-    "name": TEXT,
-    "method": TEXT,
-    "seed": COUNT,
+FIGURES = {
     "rounds": COUNT,
     "seconds": NUMBER,
     "accuracy.mean": NUMBER,
     "accuracy.minimum": NUMBER,
-    "rounds_to": TABLE,
     "tasks.*.accuracy": NUMBER,
+    "totals.*": NUMBER,
+}
+SHOWN = {  # besides, where it is shown by itself
+    "name": TEXT,
+    "method": TEXT,
+    "seed": COUNT,
+    "final_rounds": COUNT,
+    "rounds_to": TABLE,
     "tasks.*.last_loss": NUMBER,
     "tasks.*.rounds_to": TABLE,
-    "totals.*": NUMBER,
 }
 
 
-def summary_problem(summary: Mapping[str, Any]) -> str | None:
-    for keys, kind in SUMMARY_KEYS.items():
+def summary_problem(summary: Mapping[str, Any], shown: bool = True) -> str | None:
+    """`shown`: it must also have what only its own table shows."""
+    for keys, kind in (FIGURES | SHOWN if shown else FIGURES).items():
         if problem := _odd(summary, keys.split("."), kind):
             return problem
     diverged = summary.get("diverged", {})

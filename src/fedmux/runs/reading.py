@@ -264,7 +264,7 @@ class Run:
             state = self.state
             after = state.again or "wait until it has finished"
             raise FedmuxError(f"{self.path}: not finished, {state}; {after}")
-        if problem := summary_problem(summary):
+        if problem := summary_problem(summary, shown=False):
             raise FedmuxError(f"{self.path / SUMMARY}: {problem}; {REMEDY}")
         return summary
 
