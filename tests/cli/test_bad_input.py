@@ -131,7 +131,8 @@ def test_training_that_diverges_is_told_with_task_round_and_remedy(here, rate, r
     refuses(line, ('task "clothes"', "diverged", "round "), ("lower learning_rate", "clip"))
     for entry in (here / "run" / "metrics.jsonl").read_text().splitlines():
         json.loads(entry, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert "not finished" in fedmux("list", ".", cwd=here).done().out
+    (row,) = json.loads(fedmux("list", ".", "--json", cwd=here).done().out)
+    assert (row["state"], row["reason"]) == ("failed", line)
     assert fedmux("resume", "run", "-q", cwd=here).refusal() == line
     paused = fedmux("run", "experiment.toml", "-q", "-o", "paused", *changes, cwd=here)
     summary = json.loads((here / "paused" / "summary.json").read_text())

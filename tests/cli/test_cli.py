@@ -306,7 +306,7 @@ def test_runs_are_listed_with_their_state_and_what_is_no_run_is_left_out(here):
     rows = strictly(fedmux("list", "--json", cwd=here).done().out)
     assert [(row["run"], row["state"]) for row in rows] == [
         ("runs/whole", "finished"),
-        ("runs/part", "not finished"),
+        ("runs/part", "interrupted"),
     ]
     assert rows[0]["rounds"] == "3/3"
     assert rows[1]["rounds"] == "2/3"
@@ -314,11 +314,11 @@ def test_runs_are_listed_with_their_state_and_what_is_no_run_is_left_out(here):
     assert rows[0]["accuracy"] == f"{accuracy:.1%}"
     out = fedmux("list", cwd=here).done().out
     assert "runs/whole" in out
-    assert "not finished" in out
+    assert "interrupted: stopped by Ctrl-C" in out.replace("│ ", "")
     shown = fedmux("show", "runs/part", cwd=here).done().out
-    assert "not finished" in shown
+    assert "runs/part: interrupted after round 2 of 3: stopped by Ctrl-C" in shown
     assert "fedmux resume runs/part" in shown
-    assert strictly(fedmux("show", "runs/part", "--json", cwd=here).done().out)["state"] == "not finished"
+    assert strictly(fedmux("show", "runs/part", "--json", cwd=here).done().out)["state"] == "interrupted"
     summary = json.loads((here / "runs/whole/summary.json").read_text())
     assert strictly(fedmux("show", "runs/whole", "--json", cwd=here).done().out) == summary
 
@@ -496,7 +496,7 @@ def test_a_comparison_that_is_stopped_stops_its_runs_and_goes_on_later(here, num
     assert (ended.code, ended.out) == (130, "")
     assert ended.err == "fedmux: stopped; `fedmux resume c` continues\n"
     state = strictly(fedmux("show", "c/runs/random-seed-0", "--json", cwd=here).done().out)
-    assert state["state"] == "not finished"
+    assert (state["state"], state["reason"]) == ("interrupted", "stopped by Ctrl-C or SIGTERM")
     fedmux("resume", "c/runs/random-seed-0", "-q", cwd=here).done()  # nobody holds it any more
     fedmux("resume", "c", "-q", cwd=here).done()
     assert json.loads((here / "c/results.json").read_text())[0]["seeds"] == [0]

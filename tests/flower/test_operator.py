@@ -102,6 +102,18 @@ def test_a_resumed_run_shows_where_it_is(tmp_path: Path) -> None:
     assert lines(tmp_path / "log.jsonl")[0]["event"] == "resume"
 
 
+@pytest.mark.parametrize(
+    ("event", "state"), [("round", "running"), ("finished", "finished"), ("stopped", "failed")]
+)
+def test_the_state_of_the_run_is_a_gauge(tmp_path: Path, event: str, state: str) -> None:
+    with Operator(tmp_path / "log.jsonl", port=0) as operator:
+        operator.event(event, reason="any")
+        found = {key: value for key, value in samples(operator).items() if key[0] == "fedmux_run_state"}
+    assert {key[-1]: value for key, value in found.items()} == {
+        name: float(name == state) for name in ("running", "finished", "failed")
+    }
+
+
 def test_health_says_when_nothing_goes_on_and_any_event_is_progress(tmp_path: Path) -> None:
     with Operator(tmp_path / "log.jsonl", port=0, patience=0.5) as operator:
         status, text = ask(operator, "/health")

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fedmux.runs.history import FINISHED, History
+from fedmux.runs.history import History
 from fedmux.runs.layout import ALLOCATION
 from fedmux.runs.rounds import Failure, OverTasks, Round
+from fedmux.runs.state import FINISHED
 
 QUANTILES = ("minimum", "p10", "p25", "median", "p75", "p90", "maximum")
 

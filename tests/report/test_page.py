@@ -116,7 +116,7 @@ def test_broken_folders_are_listed_and_harm_nothing(runs: Path, tmp_path: Path) 
     (broken / "metrics.jsonl").write_bytes(b"\x00\xff{not json\n" * 3)
     (broken / "experiment.toml").write_text("= nothing")
     page = Page(report(find([runs / "full-0", broken]), "One is broken"))
-    assert "broken: experiment.toml: not valid TOML" in page.text
+    assert "damaged: experiment.toml: not valid TOML" in page.text
     assert len(json.loads(page.scripts[0])["specs"]) > 5
 
 

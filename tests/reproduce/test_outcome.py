@@ -34,8 +34,9 @@ from fedmux.reproduce.outcome import Outcome, Part, Value, judged, outcome
 from fedmux.reproduce.pictures import chart_rows
 from fedmux.reproduce.preset import Auction, Figure, Preset, find
 from fedmux.reproduce.tables import heads, judgement, lines, markdown
-from fedmux.runs.history import FINISHED, History
+from fedmux.runs.history import History
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
+from fedmux.runs.state import FINISHED
 
 
 def preset(**changes: Any) -> Preset:

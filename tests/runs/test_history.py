@@ -13,8 +13,9 @@ from conftest import table
 from fedmux.comparison.design import Design
 from fedmux.report.charts import CHARTS, spec
 from fedmux.runs.finals import number
-from fedmux.runs.history import BROKEN, FINISHED, UNDER_WAY, History, find
+from fedmux.runs.history import DAMAGED, History, find
 from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Round
+from fedmux.runs.state import FINISHED, INTERRUPTED
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_a_run_at_work_drops_the_line_it_is_writing(run: Path) -> None:
     (run / "metrics.jsonl").write_bytes(whole[:-20])
     (run / "allocation.bin").write_bytes((run / "allocation.bin").read_bytes()[:-3])
     history = History.read(run)
-    assert (history.state, history.problem, history.summary) == (UNDER_WAY, None, None)
+    assert (history.state, history.problem, history.summary) == (INTERRUPTED, None, None)
     assert [entry.round for entry in history.metrics] == [0, 1, 2, 3]
     assert len(history.allocation) == len(fedmux.Run(run).allocation)
     draws_everything(history)
@@ -64,6 +65,8 @@ def test_a_run_at_work_drops_the_line_it_is_writing(run: Path) -> None:
 
 JUNK = bytes(range(256)) * 40
 NESTED = b"[" * 100_000
+ODD_TABLE = b"rounds = 'many'\nmethod = 3\nseed = -1\ntask = 4\npopulation = 5"
+HUGE_TABLE = b"rounds = 99\n[population]\nclients = 999999999999\n[[task]]\nname = 'a'"
 
 
 @pytest.mark.parametrize(
@@ -73,26 +76,39 @@ NESTED = b"[" * 100_000
         ("experiment.toml", JUNK, "experiment.toml: cannot be read ("),
         ("experiment.toml", b"a = " + NESTED, "experiment.toml: not valid TOML"),
         ("experiment.toml", None, "experiment.toml: is missing"),
-        ("experiment.toml", b"rounds = 'many'\nmethod = 3\nseed = -1\ntask = 4\npopulation = 5", None),
-        ("experiment.toml", b"rounds = 99\n[population]\nclients = 999999999999\n[[task]]\nname = 'a'", None),
+        (
+            "experiment.toml",
+            b"rounds = 'many'\nmethod = 3\nseed = -1\ntask = 4\npopulation = 5",
+            "experiment.toml: rounds is not",
+        ),
+        (
+            "experiment.toml",
+            b"rounds = 99\n[population]\nclients = 999999999999\n[[task]]\nname = 'a'",
+            "experiment.toml: seed is not",
+        ),
         ("summary.json", b"{", "summary.json: cannot be read ("),
         ("summary.json", b"[1]", "summary.json: is not a table"),
         ("summary.json", NESTED, "summary.json: cannot be read ("),
-        ("summary.json", b'{"accuracy": 3, "recruitment": {"take_up": []}}', None),
+        (
+            "summary.json",
+            b'{"accuracy": 3, "recruitment": {"take_up": []}}',
+            "summary.json: rounds is missing",
+        ),
+        ("summary.json", None, None),
         ("metrics.jsonl", JUNK, "metrics.jsonl: line 1 is not an entry of a round"),
         ("metrics.jsonl", b'{"round": 0, "tasks": {}}\n7\n', "metrics.jsonl: line 2 is not"),
         ("metrics.jsonl", b'{"round": 0, "tasks": {"a": 3}}\n', "metrics.jsonl: line 1 is not"),
         ("metrics.jsonl", b'{"round": "x", "tasks": {}}\n', "metrics.jsonl: line 1 is not"),
         ("metrics.jsonl", b'{"round": 2, "tasks": {}}\n{"round": 1, "tasks": {}}\n', "metrics.jsonl: line 2"),
         ("metrics.jsonl", NESTED + b"\n", "metrics.jsonl: line 1 is not"),
-        ("metrics.jsonl", b"", None),
-        ("metrics.jsonl", None, None),
-        ("population.npz", JUNK, None),
-        ("population.npz", b"PK\x03\x04" + JUNK, None),
-        ("population.npz", None, None),
-        ("allocation.bin", JUNK, None),
-        ("allocation.bin", None, None),
-        ("environment.json", None, None),
+        ("metrics.jsonl", b"", "metrics.jsonl: is empty"),
+        ("metrics.jsonl", None, "metrics.jsonl: is missing"),
+        ("population.npz", JUNK, "population.npz: is damaged or cut"),
+        ("population.npz", b"PK\x03\x04" + JUNK, "population.npz: is damaged or cut"),
+        ("population.npz", None, "population.npz: is missing"),
+        ("allocation.bin", JUNK, "allocation.bin: record 1 is not a job"),
+        ("allocation.bin", None, "allocation.bin: is missing"),
+        ("environment.json", None, "environment.json: is missing"),
     ],
 )
 def test_damage_is_told_in_one_line_and_what_is_left_can_be_drawn(
@@ -103,7 +119,7 @@ def test_damage_is_told_in_one_line_and_what_is_left_can_be_drawn(
     if problem is None:
         assert history.problem is None
     else:
-        assert history.state == BROKEN
+        assert history.state == DAMAGED
         assert history.problem is not None
         assert history.problem.startswith(problem)
         assert "\n" not in history.problem
@@ -144,11 +160,11 @@ def test_what_is_no_run_is_broken(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path, problem in ((tmp_path, "is not a run folder"), (tmp_path / "no", "no such folder")):
         history = History.read(path)
-        assert (history.state, history.problem) == (BROKEN, problem)
+        assert (history.state, history.problem) == (DAMAGED, problem)
         draws_everything(history)
-    assert History.read(tmp_path / "file").state == BROKEN
+    assert History.read(tmp_path / "file").state == DAMAGED
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert [history.state for history in find([tmp_path / "loop", "nul\0"])] == [BROKEN, BROKEN]
+    assert [history.state for history in find([tmp_path / "loop", "nul\0"])] == [DAMAGED, DAMAGED]
     assert find([tmp_path]) == []
 
 
@@ -157,14 +173,14 @@ def test_folders_in_the_place_of_files_are_told(run: Path) -> None:
         (run / name).unlink()
         (run / name).mkdir()
     history = History.read(run)
-    assert history.problem == "experiment.toml: cannot be read (Is a directory)"
+    assert str(history.problem).startswith("experiment.toml: cannot be read (Is a directory); metrics.jsonl")
     draws_everything(history)
 
 
 def test_a_folder_with_only_signs_of_a_run_is_broken(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"round": 0, "tasks": {"a": {"accuracy": 0.5}}}\n')
     history = History.read(tmp_path)
-    assert history.problem == "experiment.toml: is missing"
+    assert str(history.problem).startswith("experiment.toml: is missing; ")
     assert history.tasks == ["a"]
     draws_everything(history)
 

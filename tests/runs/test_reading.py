@@ -52,7 +52,7 @@ def test_damage_is_one_line_that_names_the_file(run: Path) -> None:
     with pytest.raises(FedmuxError, match=r"run/summary\.json: cannot be read \(Expecting"):
         _ = fedmux.Run(run).summary
     (run / "summary.json").unlink()
-    with pytest.raises(FedmuxError, match=r"not finished; `fedmux resume"):
+    with pytest.raises(FedmuxError, match=r"not finished, .*; `fedmux resume"):
         _ = fedmux.Run(run).summary
     log = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run / "metrics.jsonl").write_bytes(b"".join([*log[:3], log[3][:-20]]))
@@ -76,7 +76,7 @@ def test_the_last_jobs_are_the_last_ones(run: Path) -> None:
     assert np.array_equal(read_jobs(run, last=5), jobs[-5:])
     assert np.array_equal(read_jobs(run, last=10**6), jobs)
     (run / "allocation.bin").unlink()
-    assert len(read_jobs(run)) == len(fedmux.Run(run).allocation) == 0
+    assert len(read_jobs(run)) == 0
 
 
 @pytest.mark.parametrize("filling", [0, 3, BLOCK // 3, 3 * BLOCK])

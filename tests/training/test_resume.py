@@ -351,7 +351,7 @@ def test_half_a_line_and_half_a_record_are_left_out_and_cut_off(here, reference)
         log.write(b'{"round": 7, "tasks": {"clo')
     with (run / "allocation.bin").open("ab") as log:
         log.write(b"\x07\x00\x00\x00\x01")
-    assert "6/8" in fedmux("show", "run", cwd=here).done().out
+    assert "after round 6 of 8" in fedmux("show", "run", cwd=here).done().out
     assert json.loads(fedmux("show", "run", "--json", cwd=here).done().out)["rounds"] == "6/8"
     assert finish(here) == ""
     assert expected.reached_by(run)

@@ -5,6 +5,7 @@ import http.client
 import json
 import logging
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ from commands import wait_until
 from conftest import table
 from fedmux.report.charts import CHARTS
 from fedmux.runs.history import History
+from fedmux.runs.writing import RunFolder
 from fedmux.ui.follow import Follower
 from fedmux.ui.library import READING
 from fedmux.ui.server import HEADERS, Server, listen
@@ -286,6 +288,8 @@ def test_failures_are_told(made: Path, tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_is_followed_to_its_end(made: Path, tmp_path: Path) -> None:
     log = unfinished(made, tmp_path / "run", 1)
+    record = RunFolder(tmp_path / "run")
+    record.lock()  # somebody works on it
     site = Site(tmp_path)
     events = site.events("/events/run")
     assert "0 of 4" in next(events)["figures"]
@@ -302,6 +306,27 @@ def test_a_run_that_goes_on_is_followed_to_its_end(made: Path, tmp_path: Path) -
     assert last["finished"]
     assert "finished" in last["figures"]
     assert list(events) == []
+    site.stop()
+    record.close()
+
+
+def test_a_run_whose_process_goes_is_said_to_be_interrupted_with_what_continues_it(
+    made: Path, tmp_path: Path
+) -> None:
+    unfinished(made, tmp_path / "run", 3)
+    (tmp_path / "run" / "state.json").write_text('{"state": "running", "host": "' + platform.node() + '"}')
+    record = RunFolder(tmp_path / "run")
+    record.lock()
+    site = Site(tmp_path)
+    events = site.events("/events/run")
+    assert "random: running, round 2 of 4" in next(events)["said"]
+    assert '"state running"' in site.get("/rows")
+    record.close()
+    event = next(events)
+    assert "random: interrupted: it was killed" in event["said"]
+    assert f"`fedmux resume {tmp_path}/run` continues it" in event["figures"]
+    assert not event["finished"]
+    assert "it was killed, or its machine went down" in site.get("/rows")
     site.stop()
 
 
@@ -360,16 +385,16 @@ def test_following_gives_what_reading_gives(made: Path, tmp_path: Path) -> None:
     versions = set()
     for line in log:
         append(path, line[:25])
-        assert same(follower.snapshot().history, History.read(path))
+        assert same(follower.snapshot().history, History.read(path, live=True))
         append(path, line[25:])
         now = follower.snapshot()
-        assert same(now.history, History.read(path))
+        assert same(now.history, History.read(path, live=True))
         assert follower.snapshot().version == now.version
         versions.add(now.version)
         assert brief.snapshot().history.metrics == now.history.metrics[-1:]
     assert len(versions) == len(log)
     shutil.copy(made / "summary.json", path)
-    assert same(follower.snapshot().history, History.read(path))
+    assert same(follower.snapshot().history, History.read(path, live=True))
 
 
 def test_a_log_that_was_cut_and_grew_again_is_read_anew(made: Path, tmp_path: Path) -> None:
@@ -380,7 +405,7 @@ def test_a_log_that_was_cut_and_grew_again_is_read_anew(made: Path, tmp_path: Pa
     changed = [json.dumps({**json.loads(line), "seconds": 99.0}).encode() + b"\n" for line in log]
     for lines in ([*log[:3]], [*log[:3], *changed[3:5]], [*changed[:5]], []):
         (path / "metrics.jsonl").write_bytes(b"".join(lines))
-        assert same(follower.snapshot().history, History.read(path))
+        assert same(follower.snapshot().history, History.read(path, live=True))
     assert len(before.metrics) == 5
 
 
@@ -390,9 +415,10 @@ def test_nonsense_in_a_log_that_is_followed_is_told(made: Path, tmp_path: Path) 
     follower = Follower(path)
     follower.snapshot()
     append(path, b"nonsense\n")
-    assert follower.snapshot().history.problem == "metrics.jsonl: line 3 is not an entry of a round"
+    problem = follower.snapshot().history.problem
+    assert problem == "metrics.jsonl: line 3 is not an entry of a round; 2 rounds can still be read"
     append(path, log[2])
-    assert same(follower.snapshot().history, History.read(path))
+    assert same(follower.snapshot().history, History.read(path, live=True))
     shutil.rmtree(path)
     assert follower.snapshot().history.problem == "no such folder"
 

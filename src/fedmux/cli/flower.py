@@ -1,5 +1,7 @@
 """Verbs for real clients."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -54,16 +56,18 @@ def flower_up(
     from fedmux.experiment import Experiment
     from fedmux.runs.places import folder_for
     from fedmux.runs.reading import Run
+    from fedmux.runs.state import AGAIN
 
     described = Experiment.read(experiment)
     check(described)
-    if clients > described.population.clients:
-        raise FedmuxError(
-            f"--clients {clients} is more than population.clients = {described.population.clients}"
-        )
+    if clients > (most := described.population.clients):
+        raise FedmuxError(f"--clients {clients} is more than population.clients = {most}")
     if app_folder is not None and not (app_folder / "pyproject.toml").is_file():
         raise FedmuxError(f"{app_folder}: is not a Flower app; `fedmux flower init` writes one")
     folder = folder_for(described.name, output, described.output.folder)
+    own = [*(["--app", app_folder] if app_folder else []), *(["--insecure"] if insecure else [])]
+    again = _command("flower", "up", experiment, "-o", folder, "--clients", clients, *own)
+    os.environ[AGAIN] = again  # the server keeps it in the run folder
     up(
         experiment,
         clients,
@@ -72,6 +76,12 @@ def flower_up(
         secure=not insecure,
         deadline=deadline,
         metrics_port=metrics_port,
+        again=again,
         notice=speech.remark,
     )
     finish(Run(folder), speech)
+
+
+def _command(*words: object) -> str:
+    """A command of ours, to be typed again."""
+    return shlex.join(["fedmux", *map(str, words)])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedmux.cli.options import Quiet
-from fedmux.cli.speech import Speech
+from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
 
 
@@ -23,17 +23,20 @@ def report(
 ) -> None:
     """Write one page about runs: tables, charts, configuration. It opens without a network."""
     from fedmux.report.page import write, write_pictures
-    from fedmux.runs.history import BROKEN, find
+    from fedmux.runs.history import DAMAGED, find
 
     _check(runs, output, png)
     histories = find(runs)
     if not any(history.metrics for history in histories):
-        problem = next((f": {h.path} {h.problem}" for h in histories if h.state == BROKEN), "")
+        problem = next((f": {h.path} {h.problem}" for h in histories if h.state == DAMAGED), "")
         raise FedmuxError(f"{', '.join(map(str, runs))}: no run with a finished round{problem}")
     write(
         histories, output, title or " and ".join(dict.fromkeys(history.name for history in histories))[:120]
     )
     pictures = write_pictures(histories, png) if png else []
+    for history in histories:
+        if history.problem:
+            notice(f"warning: {history.path}: damaged: {history.problem}")
     lines = [f"report: {output} ({len(histories)} run{'s' * (len(histories) > 1)})"]
     lines += [f"pictures: {len(pictures)} in {png}"] if png else []
     Speech(quiet=quiet).result(None, lambda: lines)

@@ -1,5 +1,6 @@
 """The verbs that show what has been trained."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedmux.cli.options import Json
-from fedmux.cli.speech import Speech
+from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
 from fedmux.runs import finals
 from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
@@ -15,26 +16,29 @@ from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedmux.runs.reading import Run
+    from fedmux.comparison.folder import Comparison
+    from fedmux.runs.survey import Survey
 
 
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("runs"), as_json: Json = False
 ) -> None:
     """Runs in a folder, newest last."""
-    from fedmux.runs.layout import EXPERIMENT
     from fedmux.runs.reading import Run
+    from fedmux.runs.survey import Survey
 
     if not folder.is_dir():
         raise FedmuxError(f"{folder}: no such folder; `fedmux run` makes runs/")
-    begun = (path for path in folder.rglob(EXPERIMENT) if Run.is_at(path.parent))
-    rows = [_overview(Run(path.parent)) for path in sorted(begun, key=lambda path: path.stat().st_mtime)]
+    begun = [path for path in map(Path, (inside[0] for inside in os.walk(folder))) if Run.is_at(path)]
+    surveys = [Survey.of(path, whole=False) for path in sorted(begun, key=_begun)]
+    rows = [_overview(survey) for survey in surveys]
 
     def shown() -> "Iterator[Table | str]":
         from fedmux.console.tables import simple_table
 
         columns = ("run", "method", "seed", "rounds", "state", "accuracy")
-        yield simple_table(columns, [[row[column] for column in columns] for row in rows])
+        lines = [{**row, "state": _state(survey)} for row, survey in zip(rows, surveys)]
+        yield simple_table(columns, [[line[column] for column in columns] for line in lines])
 
     Speech(as_json=as_json).result(rows, shown)
 
@@ -43,28 +47,43 @@ def show(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or a comparison.", metavar="RUN")],
     as_json: Json = False,
 ) -> None:
-    """What a run or a comparison ended with, or how far it is."""
+    """What a run or a comparison ended with, or how far it is and why it stopped."""
+    from fedmux.runs.checks import summary_problem
     from fedmux.runs.compared import is_comparison
     from fedmux.runs.reading import Run
+    from fedmux.runs.survey import Survey
 
     speech = Speech(as_json=as_json)
     if is_comparison(folder):
         from fedmux.comparison.folder import Comparison
 
-        rows = Comparison.open(folder).results()
-        if not rows:
-            raise FedmuxError(f"{folder}: none of its runs is finished; `fedmux resume {folder}` continues")
-        speech.result(rows, lambda: _comparison(rows, folder.name))
+        _show_comparison(Comparison.open(folder), speech)
         return
-    run = Run(folder)
-    figures = run.summary if run.finished else _overview(run)
-    speech.result(figures, lambda: _finished(figures) if run.finished else _unfinished(folder, figures))
+    survey = Survey.of(Run(folder).path)
+    whole = survey.summary is not None and not summary_problem(survey.summary)
+    final = survey.summary if whole else None
+    speech.result(final or _overview(survey), lambda: _finished(final) if final else _unfinished(survey))
+    for problem in survey.problems:
+        notice(f"damaged: {folder / problem}")
 
 
-def _comparison(rows: list[dict[str, Any]], name: str) -> "Iterator[Table | str]":
+def _show_comparison(comparison: "Comparison", speech: Speech) -> None:
+    rows, lines = comparison.results(), comparison.states()
+    if not rows and speech.as_json:
+        raise FedmuxError(f"{comparison.path}: none of its runs is finished; {lines[0]}")
+    speech.result(rows, lambda: _comparison(comparison, rows, lines))
+
+
+def _comparison(
+    comparison: "Comparison", rows: list[dict[str, Any]], lines: list[str]
+) -> "Iterator[Table | str]":
     from fedmux.console.tables import comparison_tables
 
-    yield from comparison_tables(rows, name)
+    if rows:
+        yield from comparison_tables(rows, comparison.path.name)
+    yield from lines
+    if lines:
+        yield f"`fedmux resume {comparison.path}` continues it"
 
 
 def _finished(summary: dict[str, Any]) -> "Iterator[Table | str]":
@@ -73,36 +92,53 @@ def _finished(summary: dict[str, Any]) -> "Iterator[Table | str]":
     yield run_table(summary)
 
 
-def _unfinished(folder: Path, overview: dict[str, Any]) -> "Iterator[Table | str]":
-    yield f"{folder}: {overview['rounds']} rounds, accuracy {overview['accuracy']}, {overview['state']}"
-    yield f"`fedmux resume {folder}` continues it"
+def _unfinished(survey: "Survey") -> "Iterator[Table | str]":
+    from fedmux.runs.survey import paused
+
+    yield f"{survey.path}: {survey.progress}; accuracy {_overview(survey)['accuracy']}"
+    yield from paused(survey.rounds)
+    if survey.state.again:
+        yield survey.state.again
 
 
-def _overview(run: "Run") -> dict[str, Any]:
-    table, summary = run.table, run.summary if run.finished else None
-    rounds, overall = (summary["rounds"], finals.overall(summary)) if summary else _newest(run)
+def _overview(survey: "Survey") -> dict[str, Any]:
+    from fedmux.runs.survey import paused
+
+    table, summary, rounds = survey.table, survey.summary, survey.rounds
+    method = table.get("method", "-")
+    scored = (entry.progress.mean for entry in reversed(rounds) if entry.progress)
+    final = finals.overall(summary)
+    overall = next(scored, None) if final is None else final
+    last = rounds[-1].round if rounds else int(finals.number(summary, "rounds") or 0)
     plain = over_tasks_of(scales_of(table).values()) == ACCURACY
     return {
-        "run": str(run.path),
-        "method": table["method"]["name"] if isinstance(table["method"], dict) else table["method"],
-        "seed": table["seed"],
-        "rounds": f"{rounds}/{table['rounds']}",
-        "state": _state(summary),
+        "run": str(survey.path),
+        "method": method.get("name", "-") if isinstance(method, dict) else method,
+        "seed": table.get("seed", "-"),
+        "rounds": f"{last}/{table.get('rounds', '?')}",
+        "state": survey.state.name,
+        "reason": survey.state.reason,
         "accuracy": "-" if overall is None else f"{overall:.1%}{'' if plain else ' progress'}",
+        "paused": paused(rounds),
+        "again": survey.state.again,
+        "damaged": survey.problems,
     }
 
 
-def _newest(run: "Run") -> tuple[int, float | None]:
-    """The last round and the last mean over tasks, which may be of an earlier one."""
-    from fedmux.runs.reading import newest_rounds
+def _state(survey: "Survey") -> str:
+    """For a row of a table."""
+    parts = [str(survey.state)]
+    diverged = (survey.summary or {}).get("diverged")
+    if isinstance(diverged, dict) and diverged:
+        parts.append(f"diverged: {', '.join(diverged)}")
+    if survey.problem:
+        parts.append(f"damaged: {survey.problem}")
+    return "; ".join(parts)
 
-    last = next(newest_rounds(run.path), None)
-    scored = (entry.progress.mean for entry in newest_rounds(run.path) if entry.progress)
-    return 0 if last is None else last.round, next(scored, None)
 
+def _begun(path: Path) -> float:
+    """When a run was begun: its first files are written then."""
+    from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, METRICS
 
-def _state(summary: dict[str, Any] | None) -> str:
-    if summary is None:
-        return "not finished"
-    diverged = summary.get("diverged")
-    return f"finished; diverged: {', '.join(diverged)}" if diverged else "finished"
+    files = [path / name for name in (EXPERIMENT, ENVIRONMENT, METRICS)]
+    return next((file.stat().st_mtime for file in files if file.exists()), 0.0)

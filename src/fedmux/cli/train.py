@@ -176,6 +176,7 @@ def _compare(comparison: "Comparison", parallel: int, speech: Speech) -> None:
         rows = comparison.results()
         speech.result(rows, lambda: _shown(comparison, rows))
     with collected(failures):
+        warn(f"left out: {line}" for line in comparison.damages())
         warn(comparison.divergences(but=failures))
     report_failures(failures)
 

@@ -8,6 +8,7 @@
 Nothing here validates an experiment or needs torch.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,9 @@ from fedmux.runs.compared import Cell, cells_of, read_plan
 from fedmux.runs.layout import CELLS, RESULTS, RUNS, SUMMARY
 from fedmux.runs.reading import Run
 from fedmux.runs.scale import scale_of_final
+from fedmux.runs.state import FAILED, NOT_BEGUN
 from fedmux.runs.statistics import deviation, mean, paired_difference, ratios
+from fedmux.runs.survey import Survey
 
 Summary = dict[str, Any]  # of a finished run
 COSTS = ("uploads", "upload_bytes", "gradient_steps", "forward_passes")
@@ -64,21 +67,55 @@ class Comparison:
         return lines[-1].removeprefix("fedmux: ") if lines else ""
 
     def runs(self) -> dict[str, dict[int, Run]]:
-        """The finished runs by label and seed; labels without any included."""
+        """The finished runs by label and seed, but for damaged ones; labels without any included."""
         found: dict[str, dict[int, Run]] = {}
         for cell in self.cells:
             group = found.setdefault(cell.label, {})
-            if self.finished(cell):
+            if self._summary(cell) is not None:
                 group[cell.seed] = Run(self.folder(cell))
         return found
+
+    def damages(self) -> list[str]:
+        """A line for each finished run whose figures cannot be used."""
+        return [str(problem) for cell in self.cells if (problem := self._problem(cell))]
+
+    def states(self) -> list[str]:
+        """A line for each run without usable figures: how far it is, and why."""
+        lines, waiting = [], 0
+        for cell in self.cells:
+            if self.finished(cell):
+                problem = self._problem(cell)
+                lines += [f"{cell.name}: damaged: {problem}"] if problem else []
+            elif Run.is_at(self.folder(cell)):
+                lines.append(f"{cell.name}: {Survey.of(self.folder(cell), whole=False).progress}")
+            elif reason := self.last_line(cell):
+                lines.append(f"{cell.name}: {FAILED}: {reason}")
+            else:
+                waiting += 1
+        return [*lines, f"{NOT_BEGUN}: {waiting} of {len(self.cells)} runs"] if waiting else lines
+
+    def _summary(self, cell: Cell) -> Summary | None:
+        """None if the run is not finished or its summary is damaged."""
+        with contextlib.suppress(FedmuxError):
+            return Run(self.folder(cell)).summary
+        return None
+
+    def _problem(self, cell: Cell) -> FedmuxError | None:
+        """What is wrong with the figures of a finished run."""
+        if self.finished(cell):
+            try:
+                _ = Run(self.folder(cell)).summary
+            except FedmuxError as error:
+                return error
+        return None
 
     def divergences(self, but: Sequence[str] = ()) -> list[str]:
         """A line for each paused task of a finished run, except for runs that the lines in `but` report."""
         return [
             f'{cell.name}: task "{name}" diverged in round {found["round"]}: {found["reason"]}'
             for cell in self.asked
-            if self.finished(cell) and not any(line.startswith(f"{cell.name}: ") for line in but)
-            for name, found in Run(self.folder(cell)).summary.get("diverged", {}).items()
+            if not any(line.startswith(f"{cell.name}: ") for line in but)
+            for name, found in (self._summary(cell) or {}).get("diverged", {}).items()
         ]
 
     def results(self) -> list[dict[str, Any]]:

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from fedmux.errors import FedmuxError
 from fedmux.runs import finals
-from fedmux.runs.reading import Run, is_finished, newest_rounds, read_jobs
+from fedmux.runs.reading import Run, newest_rounds, read_jobs
 from fedmux.runs.rounds import Round
 from fedmux.runs.scale import ACCURACIES, Scale
+from fedmux.runs.state import is_finished
 
 progress_console = Console(stderr=True, highlight=False, markup=False)  # names are the user's: no markup
 
@@ -221,10 +222,7 @@ class ComparisonProgress:
         finished = {name for name, folder in self.folders.items() if is_finished(folder)}
         if not self.quiet:
             for name in sorted(finished - self.done):
-                summary = Run(self.folders[name]).summary
-                progress_console.print(
-                    f"{name}: {_final(summary)}after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
-                )
+                progress_console.print(f"{name}: {_ended(self.folders[name])}")
         self.done = finished
         rounds = len(finished) * self.rounds
         names = [cell.name for cell in working if cell.name not in finished]
@@ -232,11 +230,16 @@ class ComparisonProgress:
         self.bar.update(self.id, completed=rounds, description=", ".join(names)[:40])
 
 
-def _final(summary: dict[str, Any]) -> str:
-    """Over tasks, if there is such a figure."""
+def _ended(folder: Path) -> str:
+    """What a finished run ended with, or what is wrong with it."""
+    try:
+        summary = Run(folder).summary
+    except FedmuxError as error:
+        return str(error)
     mean = finals.overall(summary)
     measure = "accuracy" if finals.by_accuracy(summary) else "progress"
-    return "" if mean is None else f"{measure} {mean:.1%} "
+    reached = "" if mean is None else f"{measure} {mean:.1%} "
+    return f"{reached}after {summary['rounds']} rounds, {summary['seconds']:.0f} s"
 
 
 def _trained(folder: Path) -> int:

@@ -174,14 +174,18 @@ def up(
     secure: bool = True,
     deadline: float = 300.0,
     metrics_port: int = -1,
+    again: str = "",
     notice: Callable[[str], None] = print,
 ) -> None:
-    """Train an experiment on a federation on this machine; without an app, on the simulator's data."""
+    """Train an experiment on a federation on this machine; without an app, on the simulator's data.
+
+    `again`: the command that continues the run; the server keeps it in the run folder.
+    """
     if (output / SUMMARY).exists():
         raise FedmuxError(f"{output}: holds a finished run; choose another folder with -o")
     nodes = [f"partition-id={number} num-partitions={clients}" for number in range(clients)]
-    again = f"the same command with -o {output} continues"
-    with interruptible(again) as check, tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
+    hint = f"`{again}` continues" if again else f"the same call with {output} continues"
+    with interruptible(hint) as check, tempfile.TemporaryDirectory(prefix="fedmux-federation-") as name:
         folder = Path(name)
         app = (app or Path(str(files("fedmux.flower") / "app"))).resolve()
         config = f'experiment="{experiment.resolve()}" output="{output.resolve()}" '
@@ -196,7 +200,7 @@ def up(
             course = Course(*processes, ServerProcess(federation.mark), folder, check)
             reason = follow(course.over, logged, before, notice) or course.reason()
         if not (output / SUMMARY).exists():
-            raise FedmuxError(f"the federation did not finish: {reason}; {again}")
+            raise FedmuxError(f"the federation did not finish: {reason}; {hint}")
 
 
 def mark_of(folder: Path) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from fedmux.fleet.journal import Journal
 from fedmux.population import Ints
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.reading import read_jobs
+from fedmux.runs.reading import read_jobs, read_releases
 from fedmux.runs.rounds import Failure
 
 
@@ -31,7 +31,7 @@ class FlowerJournal(Journal):
         self.file, self.failed = file, failed
         self.releases = np.zeros((clients, tasks), np.int64)
         if file and file.exists():
-            self.releases = np.load(file)
+            self.releases = read_releases(file, (clients, tasks))
         elif file:  # a run that an older version began
             jobs = read_jobs(file.parent)
             np.add.at(self.releases, (jobs["client"], jobs["task"]), 1)

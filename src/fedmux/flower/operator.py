@@ -26,10 +26,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from fedmux.errors import FedmuxError
 from fedmux.runs.rounds import Failure
+from fedmux.runs.state import FAILED, FINISHED, RUNNING
 
 VERSIONS = {name: version(name) for name in ("fedmux", "flwr", "torch")} | {
     "python": platform.python_version()
 }
+
+ENDS = {"finished": FINISHED, "stopped": FAILED}  # events that end a run, and the state they leave it in
 
 
 class Operator:
@@ -48,6 +51,7 @@ class Operator:
             return Counter(f"fedmux_{name}", meaning, labels, registry=self.metrics)
 
         self._info = Info("fedmux", "What is trained, with which versions", registry=self.metrics)
+        self._state = gauge("run_state", "1 for the state that the run is in, 0 for the others", "state")
         self._round = gauge("round", "Number of the last completed round")
         self._rounds = counter("rounds", "Rounds that this process completed")
         self._ended = gauge("last_round_timestamp_seconds", "When the last round ended")
@@ -71,6 +75,7 @@ class Operator:
             "upload_bytes": counter("upload_bytes", "Bytes of updates and reports", "task"),
         }
         self._info.info(VERSIONS)
+        self._enter(RUNNING)
         self._ended.set(math.nan)  # 0 would set off an alert
         self._lock, self._failing = threading.Lock(), False
         self._progress, self._last = time.monotonic(), 0
@@ -139,6 +144,8 @@ class Operator:
 
     def event(self, name: str, /, **fields: object) -> None:
         """One line of the log. A full disk is reported once and stops nothing."""
+        if name in ENDS:
+            self._enter(ENDS[name])
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = _json({"time": now, "event": name} | fields).encode() + b"\n"
         with self._lock:
@@ -154,6 +161,10 @@ class Operator:
                 self._failing = True
             else:
                 self._failing = False
+
+    def _enter(self, state: str) -> None:
+        for name in (RUNNING, *ENDS.values()):
+            self._state.labels(name).set(name == state)
 
     # What is served
 

@@ -17,6 +17,7 @@ from fedmux.fleet.journal import Journal
 from fedmux.flower.wire import HELLO, Hello
 from fedmux.population import Population
 from fedmux.runs.atomic import write_atomically
+from fedmux.runs.reading import read_clients
 from fedmux.runs.rounds import Failure
 
 MOST_REST = 16  # rounds
@@ -33,7 +34,7 @@ class Roster:
     ) -> None:
         """`file` keeps the clients' numbers; `known` is what they had in an earlier process."""
         self.tasks, self.journal, self.file = tasks, journal, file
-        self.numbers: dict[str, int] = json.loads(file.read_bytes()) if file else {}  # by a client's own id
+        self.numbers: dict[str, int] = read_clients(file) if file else {}  # by a client's own id
         self.nodes: dict[int, int] = {}  # node -> number of its client; only nodes that are there
         none = np.zeros((clients, len(tasks)), np.int64)
         self.population = known or Population(np.zeros(clients, np.int64), none, none > 0)

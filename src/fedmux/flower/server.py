@@ -4,13 +4,13 @@ The run's configuration names the experiment file (`experiment`) and the run fol
 `Terms`. An output folder that holds a run is resumed.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -32,9 +32,10 @@ from fedmux.methods import options
 from fedmux.population import Population
 from fedmux.runs.atomic import write_atomically
 from fedmux.runs.layout import CLIENTS, EVENTS, EXPERIMENT, POPULATION, RELEASES
-from fedmux.runs.reading import Run
+from fedmux.runs.reading import Run, read_population
 from fedmux.runs.rounds import Round
 from fedmux.runs.scale import Scale
+from fedmux.runs.state import AGAIN
 from fedmux.runs.writing import RunFolder
 from fedmux.tasks.task import Task
 from fedmux.training.assembly import local_sgd
@@ -138,15 +139,13 @@ def serve(
         _print(line)
 
     try:
-        with operator:
+        with record, operator:
             if operator.port is not None:
                 notice(f"metrics: http://{operator.host}:{operator.port}/metrics")
             _train(grid, experiment, tasks, record, terms, operator, notice)
     except Exception as error:
         operator.event("stopped", reason=first_line(error))
         raise
-    finally:
-        record.close()
     return Run(output)
 
 
@@ -221,16 +220,17 @@ def _task(experiment: Experiment, given: Mapping[str, FlowerTask], number: int) 
 
 def _record(experiment: Experiment, output: Path) -> RunFolder | None:
     """The folder of a new run or of an unfinished one; None if the run is finished."""
+    again = os.environ.get(AGAIN)
     if not (output / EXPERIMENT).exists():
         if not output.exists() or not any(output.iterdir()):
             output.mkdir(parents=True, exist_ok=True)
             write_atomically(output / CLIENTS, b"{}")
-        return RunFolder.create(output, experiment.table())
+        return RunFolder.create(output, experiment.table(), again)
     if not (output / CLIENTS).exists():
         raise FedmuxError(f"{output}: holds a simulated run; choose another output")
     if to_resume(output, experiment, {}) is None:
         return None
-    record = RunFolder(output)
+    record = RunFolder(output, again)
     record.lock()
     return record
 
@@ -239,8 +239,10 @@ def _people(file: Path) -> Population | None:
     """What an earlier process knew about its clients."""
     if not file.exists():
         return None
-    with np.load(file) as arrays:
-        return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
+    arrays = read_population(file.parent)
+    if lacking := {"capacity", "sizes", "eligible"} - arrays.keys():
+        raise FedmuxError(f"{file}: lacks {min(lacking)}; restore it, or begin anew with another output")
+    return Population(arrays["capacity"], arrays["sizes"], arrays["eligible"])
 
 
 def _line(entry: Round, rounds: int, scales: Mapping[str, Scale]) -> str:

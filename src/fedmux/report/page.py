@@ -15,7 +15,7 @@ from fedmux.errors import FedmuxError
 from fedmux.report.charts import CHARTS, Kind, save, spec, theme
 from fedmux.runs import finals
 from fedmux.runs.atomic import write_atomically
-from fedmux.runs.history import BROKEN, History
+from fedmux.runs.history import DAMAGED, History
 from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
 from fedmux.runs.reading import read_text
 from fedmux.runs.scale import over_tasks_of
@@ -221,7 +221,7 @@ def _representatives(histories: Sequence[History]) -> dict[str, History]:
     """The first run of each method."""
     chosen: dict[str, History] = {}
     for history in histories:
-        if history.state != BROKEN and history.metrics:
+        if history.state != DAMAGED and history.metrics:
             chosen.setdefault(history.label, history)
     return chosen
 

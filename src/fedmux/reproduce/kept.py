@@ -23,9 +23,9 @@ from fedmux.reproduce.files import COLUMNS, DIVERGED
 from fedmux.reproduce.outcome import KeptRun, row_name
 from fedmux.reproduce.preset import Preset
 from fedmux.runs.compared import label_of
-from fedmux.runs.history import FINISHED
 from fedmux.runs.layout import SUMMARY
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
+from fedmux.runs.state import FINISHED
 
 # Raised by damaged files. gzip's own error is an OSError too, so it must be caught before those.
 DAMAGE = (ValueError, LookupError, TypeError, EOFError, zlib.error, csv.Error, gzip.BadGzipFile)

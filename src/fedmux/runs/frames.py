@@ -1,5 +1,6 @@
 """A run folder, or a comparison's, as pandas frames, each built on first use."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ class Frames:
     """The results of runs, finished or not: `metrics`, `rounds`, `allocation`, `clients` as frames.
 
     Over a comparison every frame begins with the columns `method`, `seed` and `run`; `summary` and `table`
-    are dictionaries by run.
+    are dictionaries by run. Of a damaged run they lack what cannot be read; a warning names the file.
     """
 
     def __init__(self, runs: Mapping[str, Run], labels: Mapping[str, tuple[str, int]] | None = None) -> None:
@@ -51,14 +52,26 @@ class Frames:
     @property
     def summary(self) -> dict[str, Any]:
         """Final figures, empty before the end; of a comparison, by finished run."""
-        found = {name: run.summary for name, run in self._runs.items() if run.finished}
-        return found if self._labels is not None else next(iter(found.values()), {})
+        finished = {name: run for name, run in self._runs.items() if run.finished}
+        if self._labels is None:
+            return next((run.summary for run in finished.values()), {})
+        return self._each(finished, lambda run: run.summary)
 
     @property
     def table(self) -> dict[str, Any]:
         """The whole configuration; of a comparison by run."""
-        found = {name: run.table for name, run in self._runs.items()}
-        return found if self._labels is not None else next(iter(found.values()))
+        if self._labels is None:
+            return next(iter(self._runs.values())).table
+        return self._each(self._runs, lambda run: run.table)
+
+    def _each(self, runs: Mapping[str, Run], read: Callable[[Run], dict[str, Any]]) -> dict[str, Any]:
+        found = {}
+        for name, run in runs.items():
+            try:
+                found[name] = read(run)
+            except FedmuxError as damage:
+                _leave_out(damage)
+        return found
 
     def _over_runs(self, make: "Callable[[Run], pd.DataFrame]") -> "pd.DataFrame":
         import pandas as pd
@@ -68,12 +81,16 @@ class Frames:
         parts = []
         for name, run in self._runs.items():
             method, seed = self._labels[name]
-            part = make(run)
+            try:
+                part = make(run)
+            except FedmuxError as damage:
+                _leave_out(damage)
+                continue
             part.insert(0, "method", method)
             part.insert(1, "seed", seed)
             part.insert(2, "run", name)
             parts.append(part)
-        return pd.concat(parts, ignore_index=True)
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def load(folder: str | Path) -> Frames:
@@ -88,6 +105,10 @@ def load(folder: str | Path) -> Frames:
         {cell.name: Run(run_folder(path, cell.name)) for cell in begun},
         {cell.name: (cell.label, cell.seed) for cell in begun},
     )
+
+
+def _leave_out(damage: FedmuxError) -> None:
+    warnings.warn(f"left out: {damage}", stacklevel=2)
 
 
 def _tasks(run: Run) -> list[str]:

@@ -1,6 +1,6 @@
 """A run as charts and pages read it: everything readable is there, and nothing raises.
 
-A folder may be incomplete, damaged or not a run at all; `state` and `problem` say so.
+A folder may be incomplete, damaged or not a run at all; `state`, `reason` and `problem` say so.
 """
 
 import os
@@ -17,11 +17,13 @@ from fedmux.population import Bools
 from fedmux.runs.compared import cells
 from fedmux.runs.finals import overall, score
 from fedmux.runs.layout import ALLOCATION, COMPARISON, ENVIRONMENT, JOBS, METRICS, RUNS, SUMMARY
-from fedmux.runs.reading import read_jobs, read_population, read_rounds, read_summary, read_table
+from fedmux.runs.reading import read_jobs, read_population
 from fedmux.runs.rounds import Round
 from fedmux.runs.scale import ACCURACIES, Scale, over_tasks_of, scales_of
+from fedmux.runs.state import INTERRUPTED
+from fedmux.runs.survey import Survey, paused
 
-FINISHED, UNDER_WAY, BROKEN = "finished", "running or stopped", "broken"
+DAMAGED = "damaged"  # something cannot be read, whatever else the run's state is
 SIGNS = (METRICS, ENVIRONMENT, SUMMARY, JOBS)  # one of them makes it a run
 MOST_CLIENTS = 10**7  # a file that claims more is damaged
 DEPTH = 3  # folders below one that holds runs: runs/COMPARISON/runs/CELL
@@ -40,23 +42,23 @@ class History:
     seed: int = 0
     tasks: list[str] = field(default_factory=list)
     rounds: int = 0  # planned
-    state: str = UNDER_WAY
-    problem: str | None = None
+    state: str = INTERRUPTED
+    reason: str | None = None  # why it was interrupted or failed
+    again: str | None = None  # what continues it
+    problem: str | None = None  # what is damaged
     table: dict[str, Any] = field(default_factory=dict, repr=False)
     metrics: list[Round] = field(default_factory=list, repr=False)
     summary: dict[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def read(cls, path: str | Path) -> "History":
-        """The run in a folder, as far as it can be read."""
+    def read(cls, path: str | Path, live: bool = False) -> "History":
+        """The run in a folder, as far as it can be read; `live`: it may be changing while it is read."""
         path = Path(path)
         if not is_run(path):
             reason = "is not a run folder" if _is_folder(path) else "no such folder"
-            return cls(path, name=path.name, label=path.name, state=BROKEN, problem=reason)
-        found, table_problem = _tried(read_table, path)
-        metrics, metrics_problem = read_rounds(path)
-        summary, summary_problem = _tried(read_summary, path)
-        table, problem = found or {}, table_problem or metrics_problem or summary_problem
+            return cls(path, name=path.name, label=path.name, state=DAMAGED, problem=reason)
+        survey = Survey.of(path, live=live)
+        table, metrics, summary = survey.table, survey.rounds, survey.summary
         method = _method(table, summary)
         return cls(
             path=path,
@@ -66,8 +68,10 @@ class History:
             seed=_whole(table.get("seed")),
             tasks=_tasks(table, metrics),
             rounds=_whole(table.get("rounds")) or (metrics[-1].round if metrics else 0),
-            state=BROKEN if problem else UNDER_WAY if summary is None else FINISHED,
-            problem=problem.removeprefix(f"{path}/") if problem else None,
+            state=DAMAGED if survey.problems else survey.state.name,
+            reason=survey.state.reason,
+            again=survey.state.again,
+            problem=survey.problem,
             table=table,
             metrics=metrics,
             summary=summary,
@@ -115,6 +119,11 @@ class History:
         """Tasks that were paused, with the round."""
         last = self.metrics[-1].tasks if self.metrics else {}
         return {task: found.diverged for task, found in last.items() if found.diverged}
+
+    @property
+    def paused(self) -> list[str]:
+        """A line for each task that was paused."""
+        return paused(self.metrics)
 
     @cached_property
     def scales(self) -> dict[str, Scale]:

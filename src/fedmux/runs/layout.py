@@ -8,6 +8,7 @@
     checkpoints/         round-000012.safetensors: models and state; the last two, none once it is complete
     models/              final weights of each task
     summary.json         final figures; its presence says that the run is complete
+    state.json           running, interrupted or failed, and why; touched every few seconds by a run at work
     clients.json         only with real clients: the number of each client's own id
     releases.npy         only with real clients: updates that each was asked for, of each task
     error.log            only of a run that the user's own code ended: all that it said
@@ -32,7 +33,7 @@ ALLOCATION = np.dtype(
 EXPERIMENT, ENVIRONMENT, POPULATION = "experiment.toml", "environment.json", "population.npz"
 METRICS, JOBS = "metrics.jsonl", "allocation.bin"  # the two logs
 CHECKPOINTS, MODELS, SUMMARY, LOCK = "checkpoints", "models", "summary.json", "lock"
-ERROR = "error.log"
+ERROR, STATE = "error.log", "state.json"
 CLIENTS, RELEASES, EVENTS = "clients.json", "releases.npy", "log.jsonl"  # only with real clients
 
 # A comparison's folder: what is compared, a run for each cell, and the resulting table.

@@ -7,11 +7,20 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedmux.errors import FedmuxError
+from fedmux.runs.checks import (
+    jobs_problem,
+    model_problem,
+    summary_problem,
+    table_problem,
+    too_few_jobs,
+    too_few_rounds,
+    used_updates,
+)
 from fedmux.runs.layout import (
     ALLOCATION,
     ENVIRONMENT,
@@ -23,13 +32,16 @@ from fedmux.runs.layout import (
     POPULATION,
     SUMMARY,
 )
-from fedmux.runs.rounds import Round
+from fedmux.runs.rounds import Round, decoded, sound
+from fedmux.runs.state import RunState, is_finished, run_state
 from fedmux.toml import read_toml
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 1 << 16  # bytes read at a time from the end of a log
+MOST_TASKS, MOST_ROUNDS = 2**16, 2**32  # that a record of a job can name
+REMEDY = "restore the file, or train the run again"
 
 
 def read_table(folder: Path) -> dict[str, Any]:
@@ -42,10 +54,6 @@ def read_table(folder: Path) -> dict[str, Any]:
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Final figures; None before the run is complete."""
     return _read_json(folder / SUMMARY)
-
-
-def is_finished(folder: Path) -> bool:
-    return (folder / SUMMARY).exists()
 
 
 def read_environment(folder: Path) -> dict[str, Any] | None:
@@ -75,31 +83,54 @@ def read_jobs(folder: Path, last: int | None = None) -> np.ndarray:
 
 
 def read_rounds(folder: Path) -> tuple[list[Round], str | None]:
-    """The rounds before the first damaged line, and what is wrong with that line."""
+    """The rounds before the first damaged line, and what is wrong with the log."""
     try:
         log = _content(folder / METRICS) or b""
     except FedmuxError as error:
         return [], str(error)
-    rounds, lines = parse_rounds(log)
-    if len(rounds) == lines:
-        return rounds, None
-    return rounds, f"{folder / METRICS}: line {len(rounds) + 1} is not an entry of a round"
+    found = parse_rounds(log)
+    return found.rounds, f"{folder / METRICS}: {found.problem}" if found.problem else None
 
 
-def parse_rounds(log: bytes, after: int = -1) -> tuple[list[Round], int]:
-    """The rounds before the first damaged or out-of-order line, and the number of complete lines.
+def check_log(path: Path, length: int) -> str | None:
+    """What is wrong with the beginning of a log, whose writer says that it was whole; None if nothing is."""
+    with path.open("rb") as file:
+        content = file.read(length)
+    if path.name == METRICS:
+        problem = parse_rounds(content).problem
+        return f"{METRICS}: {problem}" if problem else None
+    jobs = np.frombuffer(content[: length // ALLOCATION.itemsize * ALLOCATION.itemsize], ALLOCATION)
+    problem = jobs_problem(jobs, MOST_TASKS, MOST_ROUNDS)
+    return f"{JOBS}: {problem}" if problem else None
 
-    The last line may be incomplete while the run is writing it.
-    """
+
+class Parsed(NamedTuple):
+    """A log, or a part of it, as rounds."""
+
+    rounds: list[Round]  # before the first line that is none, or that is out of order
+    lines: int  # that are complete; the last one may not be, while the run is writing it
+    odd: int | None  # the first line with a figure that is no number, which reads as missing
+
+    @property
+    def problem(self) -> str | None:
+        if len(self.rounds) < self.lines:
+            return f"line {len(self.rounds) + 1} is not an entry of a round"
+        return None if self.odd is None else f"line {self.odd} has a figure that is not a finite number"
+
+
+def parse_rounds(log: bytes, after: int = -1) -> Parsed:
     rounds: list[Round] = []
-    lines = log.split(b"\n")[:-1]
-    for line in lines:
-        entry = Round.parse(line)
-        if entry is None or entry.round <= after:
+    lines, odd = log.split(b"\n")[:-1], None
+    for number, line in enumerate(lines, 1):
+        table = decoded(line)
+        entry = None if table is None else Round.read(table)
+        if table is None or entry is None or entry.round <= after:
             break
+        if odd is None and not sound(table):
+            odd = number
         rounds.append(entry)
         after = entry.round
-    return rounds, len(lines)
+    return Parsed(rounds, len(lines), odd)
 
 
 def newest_rounds(folder: Path) -> Iterator[Round]:
@@ -117,6 +148,42 @@ def newest_rounds(folder: Path) -> Iterator[Round]:
             found = [rest, *lines] if begin == 0 else lines
             yield from (entry for line in reversed(found) if (entry := Round.parse(line)) is not None)
             end = begin
+
+
+def read_clients(file: Path) -> dict[str, int]:
+    """The numbers of real clients by their own ids."""
+    numbers = _read_json(file) or {}
+    whole = [number for number in numbers.values() if type(number) is int and number >= 0]
+    if len({*whole}) < len(numbers):
+        raise FedmuxError(f"{file}: does not number the clients; restore it, or begin with another output")
+    return numbers
+
+
+def read_releases(file: Path, shape: tuple[int, int] | None = None) -> np.ndarray:
+    """N x S: updates that real clients were asked for."""
+    try:
+        counts: np.ndarray = np.load(file, allow_pickle=False)
+    except Exception as error:  # zlib and NumPy each have their own errors
+        raise FedmuxError(f"{file}: cannot be read ({_reason(error)}); {REMEDY}") from None
+    if counts.dtype.kind not in "iu" or counts.ndim != 2 or (shape and counts.shape != shape):
+        raise FedmuxError(f"{file}: does not count the releases of this run's clients; {REMEDY}")
+    return counts
+
+
+def newest_problem(folder: Path) -> str | None:
+    """What is wrong with the last lines of the log of rounds."""
+    try:
+        with (folder / METRICS).open("rb") as file:
+            begin = max(0, file.seek(0, os.SEEK_END) - BLOCK)
+            file.seek(begin)
+            lines = file.read().split(b"\n")[1 if begin else 0 : -1]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{folder / METRICS}: cannot be read ({_reason(error)})"
+    tables = map(decoded, lines)
+    whole = all(table is not None and Round.read(table) is not None and sound(table) for table in tables)
+    return None if whole else f"{folder / METRICS}: one of its last lines is not an entry of a round"
 
 
 def read_text(path: Path) -> str:
@@ -157,7 +224,7 @@ def _reason(error: Exception) -> str:
 
 
 class Run:
-    """Reads a run, finished or not."""
+    """Reads a run, finished or not; what is damaged is a FedmuxError that names the file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -169,40 +236,71 @@ class Run:
     @staticmethod
     def is_at(path: Path) -> bool:
         """Whether a run has started there; an experiment file alone does not count."""
-        return all((path / name).is_file() for name in (EXPERIMENT, ENVIRONMENT))
+        described = all((path / name).is_file() for name in (EXPERIMENT, ENVIRONMENT))
+        return described or (path / METRICS).is_file()
 
     @property
     def table(self) -> dict[str, Any]:
         """The resolved configuration."""
-        return read_table(self.path)
+        table = read_table(self.path)
+        if problem := table_problem(table):
+            raise FedmuxError(f"{self.path / EXPERIMENT}: {problem}; {REMEDY}")
+        return table
 
     @property
     def finished(self) -> bool:
         return is_finished(self.path)
 
     @property
+    def state(self) -> RunState:
+        """Running, finished, interrupted or failed, with the reason."""
+        return run_state(self.path)
+
+    @property
     def summary(self) -> dict[str, Any]:
         """Final figures; FedmuxError before the run is complete."""
         summary = read_summary(self.path)
         if summary is None:
-            raise FedmuxError(f"{self.path}: not finished; `fedmux resume {self.path}` continues it")
+            state = self.state
+            after = state.again or "wait until it has finished"
+            raise FedmuxError(f"{self.path}: not finished, {state}; {after}")
+        if problem := summary_problem(summary, shown=False):
+            raise FedmuxError(f"{self.path / SUMMARY}: {problem}; {REMEDY}")
         return summary
 
     @property
     def metrics(self) -> list[Round]:
-        """The rounds, starting before any training; skips an incomplete last line."""
+        """The rounds, starting before any training; skips an incomplete last line of an unfinished run."""
         rounds, problem = read_rounds(self.path)
+        if not problem and self.finished:
+            few = too_few_rounds(self.path / METRICS, rounds, read_summary(self.path))
+            problem = few and f"{self.path / METRICS}: {few}"
         if problem:
-            raise FedmuxError(f"{problem}; restore the file, or train the run again")
+            raise FedmuxError(f"{problem}; {REMEDY}")
         return rounds
 
     @property
     def allocation(self) -> np.ndarray:
         """Who trained what, with which probability and weight: a structured array of dtype ALLOCATION."""
-        return read_jobs(self.path)
+        jobs, table = read_jobs(self.path), self.table
+        problem = jobs_problem(jobs, len(table["task"]), table["rounds"])
+        if not problem and self.finished:
+            used = used_updates(read_summary(self.path)) or 0
+            problem = too_few_jobs(self.path / JOBS, used, finished=True)
+        if problem:
+            raise FedmuxError(f"{self.path / JOBS}: {problem}; {REMEDY}")
+        return jobs
 
     def model(self, task: str) -> "dict[str, Tensor]":
         """Final weights of a task."""
         from safetensors.torch import load_file
 
-        return load_file(self.path / MODELS / f"{task}.safetensors")
+        file = self.path / MODELS / f"{task}.safetensors"
+        if problem := model_problem(file):
+            names = [each["name"] for each in self.table["task"]]
+            if task not in names:
+                raise FedmuxError(f'{self.path}: has no task "{task}"; its tasks are {", ".join(names)}')
+            if not self.finished:
+                raise FedmuxError(f"{self.path}: no final models, {self.state}; {self.state.again or 'wait'}")
+            raise FedmuxError(f"{file}: {problem}; {REMEDY}")
+        return load_file(file)

@@ -161,11 +161,8 @@ class Round(Mapping[str, Any]):
     @classmethod
     def parse(cls, line: bytes) -> "Round | None":
         """From a line of the log; None if it is none."""
-        try:
-            table = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
-        return cls.read(table) if isinstance(table, dict) else None
+        table = decoded(line)
+        return None if table is None else cls.read(table)
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "Round | None":
@@ -216,6 +213,28 @@ ROUND_FIGURES = tuple(
     for name in (("accuracy", "progress") if entry.name == "progress" else (entry.name,))
 )
 NOTHING: tuple[Any, ...] = (None, {}, [])  # what a line leaves out
+
+
+PLAIN = ("accuracy", "score", "progress", *(name for name in TASK_FIGURES if name != "clients"))
+
+
+def decoded(line: bytes) -> dict[str, Any] | None:
+    """The table that a line of the log is; None if it is none."""
+    try:
+        table = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return table if isinstance(table, dict) else None
+
+
+def sound(table: Mapping[str, Any]) -> bool:
+    """Whether every figure of a round's table is a finite number, or missing."""
+    for values in (*table["tasks"].values(), {"accuracy": table.get("seconds")}):
+        told = [*map(values.get, PLAIN)]
+        if [*map(figure, told)] != told:
+            return False
+    over_tasks = [table[key] for key in ("accuracy", "progress") if table.get(key) is not None]
+    return all(isinstance(found, dict) and _figures(found) == found for found in over_tasks)
 
 
 def figure(value: Any) -> float | None:

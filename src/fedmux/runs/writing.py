@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -32,8 +33,10 @@ from fedmux.runs.layout import (
     MODELS,
     SUMMARY,
 )
-from fedmux.runs.reading import Run
+from fedmux.runs.pulse import Pulse
+from fedmux.runs.reading import Run, check_log
 from fedmux.runs.rounds import Round
+from fedmux.runs.state import continues, is_finished
 
 
 @dataclass(frozen=True)
@@ -45,24 +48,29 @@ class Checkpoint:
     state: dict[str, Any]
 
 
+PROBES = 5  # readers take the lock for a moment; after so many tries somebody works on the run
+
+
 # What exists before a run starts; a folder with nothing else can be used again.
 BEFOREHAND = (LOCK, CHECKPOINTS, ENVIRONMENT, CLIENTS)
 
 
 class RunFolder:
-    """Writes a run. One process at a time holds it."""
+    """Writes a run. One process at a time holds it; as a context, it records how the work ends."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, again: str | None = None) -> None:
+        """`again` is a command that continues the run, where that is not `fedmux resume`."""
         self.path = path
+        self._pulse = Pulse(path, again)
         self._logs: dict[str, IO[bytes]] = {}
 
     @classmethod
-    def create(cls, path: Path, table: dict[str, Any]) -> "RunFolder":
+    def create(cls, path: Path, table: dict[str, Any], again: str | None = None) -> "RunFolder":
         """A new run folder; refuses one that already holds something."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_what_is_filled(path)
-            folder = cls(path)
+            folder = cls(path, again)
             folder.lock()
             try:
                 _refuse_what_is_filled(path)  # another process may have filled it meanwhile
@@ -76,13 +84,28 @@ class RunFolder:
             raise FedmuxError(f"{path}: cannot be written ({error.strerror})") from None
         return folder
 
+    def __enter__(self) -> "RunFolder":
+        """What has the run locked begins to work on it."""
+        self._pulse.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._pulse.stop(error, is_finished(self.path))
+        self.close()
+
     def lock(self) -> None:
         """Held until `close` or the end of the process; removes what a killed process left behind."""
         self._lock = (self.path / LOCK).open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FedmuxError(f"{self.path}: another process is working on this run; wait for it") from None
+        for left in reversed(range(PROBES)):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not left:
+                    raise FedmuxError(
+                        f"{self.path}: another process is working on this run; wait for it"
+                    ) from None
+                time.sleep(0.02)
         for folder in (self.path, self.path / CHECKPOINTS, self.path / MODELS):
             for leftover in filter(is_temporary, folder.glob(".*")):
                 leftover.unlink()
@@ -146,7 +169,7 @@ class RunFolder:
         for path in self.checkpoints():
             try:
                 checkpoint, lengths, experiment = _read_checkpoint(path)
-                self._check_lengths(lengths)
+                self._check_logs(lengths)
             except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
                 damaged.append(f"{path.name} cannot be used ({str(error) or type(error).__name__})")
                 continue
@@ -159,11 +182,13 @@ class RunFolder:
             return checkpoint, lengths, damaged
         return None, {}, damaged
 
-    def _check_lengths(self, lengths: dict[str, int]) -> None:
+    def _check_logs(self, lengths: dict[str, int]) -> None:
         for name, length in lengths.items():
             path = self.path / name
             if not path.exists() or path.stat().st_size < length:
                 raise ValueError(f"{name} is shorter than it was then")
+            if problem := check_log(path, length):
+                raise ValueError(problem)
 
     def _fingerprint(self) -> str:
         """Of the experiment as a table; comments and layout do not count."""
@@ -177,6 +202,7 @@ class RunFolder:
         for name, weights in models.items():
             data = save({key: value.contiguous() for key, value in weights.items()})
             write_atomically(self.path / MODELS / f"{name}.safetensors", data)
+        self._pulse.finished()
         write_atomically(self.path / SUMMARY, json.dumps(summary, indent=1).encode())
         shutil.rmtree(self.path / CHECKPOINTS, ignore_errors=True)
 
@@ -207,7 +233,8 @@ def _digest(tensors: dict[str, Tensor], state: str) -> str:
 
 def _refuse_what_is_filled(path: Path) -> None:
     if any(item.name not in BEFOREHAND and not is_temporary(item) for item in path.iterdir()):
-        hint = "`fedmux resume` continues it, or " if (path / EXPERIMENT).exists() else ""
+        begun = (path / EXPERIMENT).exists() and not is_finished(path)
+        hint = f"{continues(path)}, or " if begun else ""
         raise FedmuxError(f"{path}: the folder exists and is not empty; {hint}choose another with -o")
 
 

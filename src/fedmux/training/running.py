@@ -21,7 +21,8 @@ from fedmux.experiment.mistakes import validated
 from fedmux.importing import only_in_python
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.places import folder_for
-from fedmux.runs.reading import Run
+from fedmux.runs.reading import Run, read_table
+from fedmux.runs.state import continues
 from fedmux.runs.writing import RunFolder
 from fedmux.training import limits
 from fedmux.training.assembly import assemble
@@ -78,10 +79,7 @@ def resume(
     if from_environment():
         return _resume_together(Path(folder), experiment, execution or {}, observers, notice)
     if (Path(folder) / CLIENTS).exists():
-        raise FedmuxError(
-            f"{folder}: is a run of real clients; to continue it, run its Flower app again with the same "
-            f"output, as in `fedmux flower up {folder}/experiment.toml -o {folder}`"
-        )
+        raise FedmuxError(f"{folder}: is a run of real clients; {continues(Path(folder))}")
     known = to_resume(Path(folder), experiment, execution or {})
     if known is None:
         return Run(folder)
@@ -95,7 +93,7 @@ def to_resume(folder: Path, experiment: Experiment | None, execution: Mapping[st
     existing = Run(folder)
     if existing.finished:
         return None
-    known = existing.table
+    known = read_table(folder)  # what is wrong with its keys is told below
     experiment = experiment or validated(Experiment, known, str(folder / "experiment.toml"))
     if not _holds(experiment.table(), known):
         raise FedmuxError(f"{folder}: was started with a different experiment; use another -o for a new run")
@@ -174,23 +172,23 @@ def _train(
 ) -> Run:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # reproducible; and several OpenMP threads are very slow on a busy machine
-    try:
-        with _interruptible() as interrupted, blamed(record.path):
-            training = Training(experiment, setting, record, observers, team)
-            training.start(notice)
-            training.loop(interrupted)
-    except TeamLost as lost:
-        raise FedmuxError(
-            f"{lost}; nothing before the last checkpoint is lost: `fedmux resume {record.path}`"
-        ) from lost
-    except OSError as error:
-        raise FedmuxError(
-            f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
-            f"checkpoint is lost: free some space, then `fedmux resume {record.path}`"
-        ) from None
-    finally:
-        torch.set_num_threads(threads)
-        record.close()
+    with record:
+        try:
+            with _interruptible() as interrupted, blamed(record.path):
+                training = Training(experiment, setting, record, observers, team)
+                training.start(notice)
+                training.loop(interrupted)
+        except TeamLost as lost:
+            raise FedmuxError(
+                f"{lost}; nothing before the last checkpoint is lost: `fedmux resume {record.path}`"
+            ) from lost
+        except OSError as error:
+            raise FedmuxError(
+                f"{record.path}: cannot be written ({error.strerror}); nothing before the last "
+                f"checkpoint is lost: free some space, then `fedmux resume {record.path}`"
+            ) from None
+        finally:
+            torch.set_num_threads(threads)
     return Run(record.path)
 
 

@@ -11,7 +11,7 @@ from fedmux.experiment import Experiment
 from fedmux.methods import options
 from fedmux.population import Ints
 from fedmux.runs.layout import RELEASES
-from fedmux.runs.reading import Run
+from fedmux.runs.reading import Run, read_releases
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
 from fedmux.runs.scale import Scale
 from fedmux.runs.statistics import FINAL_ROUNDS, final
@@ -124,7 +124,7 @@ def privacy_loss(tasks: Sequence[Task], run: Run) -> dict[str, Any]:
 def releases(run: Run, task: int) -> Ints:
     """N: updates requested from each client for a task. Rounds that real clients repeat count again."""
     if (file := run.path / RELEASES).exists():
-        counted: Ints = np.load(file)[:, task]
+        counted: Ints = read_releases(file)[:, task]
         return counted
     jobs = run.allocation
     return np.bincount(jobs["client"][jobs["task"] == task])

@@ -23,9 +23,10 @@ from starlette.routing import Route
 
 from fedmux.report.charts import CHARTS, Kind, spec, theme
 from fedmux.report.page import part
-from fedmux.runs.history import FINISHED, History
+from fedmux.runs.history import History
 from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT
 from fedmux.runs.reading import read_text
+from fedmux.runs.state import FINISHED, RunState
 from fedmux.ui import views
 from fedmux.ui.bundle import VERSION, Bundle
 from fedmux.ui.follow import Follower, Snapshot
@@ -34,6 +35,7 @@ from fedmux.ui.library import Library, state
 MOST_COMPARED = 24
 MOST_DRAWN = 100  # charts that are kept, in case somebody else asks
 INTERVAL = 0.5  # seconds between two snapshots of a run that somebody watches
+BEAT = 10.0  # seconds between two updates of a run of which nothing but signs of life comes
 SIGN_OF_LIFE = 15.0  # seconds without news after which a stream says so
 OWN = ("ui.css", "morph.js", "list.js", "live.js")
 FROM_REPORT = ("page.css", "charts.js")
@@ -213,14 +215,14 @@ def figures(snapshots: Sequence[Snapshot], keys: Sequence[str]) -> Markup:
     histories = [snapshot.history for snapshot in snapshots]
     states = [state(snapshot) for snapshot in snapshots]
     if len(snapshots) > 1:
-        rows = views.side_by_side(histories, states)
+        rows = views.side_by_side(histories, [str(found) for found in states])
         return Markup(render("table.html", keys=keys, histories=histories, rows=rows).decode())
     shown, kinds = views.failures(histories[0])
     page = render(
         "figures.html",
         history=histories[0],
         state=states[0],
-        written=snapshots[0].written,
+        written=max(snapshots[0].written, states[0].seen or 0.0),
         facts=views.facts(histories[0]),
         tasks=views.tasks(histories[0]),
         failures=shown,
@@ -233,18 +235,21 @@ def _news(followers: list[Follower], keys: list[str], seen: object) -> tuple[obj
     """What there is now, an update unless that has been seen, and whether all runs are finished."""
     snapshots = [follower.snapshot() for follower in followers]
     states = [state(snapshot) for snapshot in snapshots]
-    now = (states, [snapshot.version for snapshot in snapshots])
+    beats = [int((found.seen or 0.0) / BEAT) for found in states]
+    drawn = [snapshot.version for snapshot in snapshots]
+    now = ([str(found) for found in states], beats, drawn)
     if now == seen:
         return now, None, False
-    done = all(name == FINISHED for name in states)
-    said = "; ".join(_said(snapshot.history, name) for snapshot, name in zip(snapshots, states))
-    return now, json.dumps({"figures": figures(snapshots, keys), "said": said, "finished": done}), done
+    done = all(found.name == FINISHED for found in states)
+    said = "; ".join(_said(snapshot.history, found) for snapshot, found in zip(snapshots, states))
+    news = {"figures": figures(snapshots, keys), "said": said, "finished": done, "drawn": drawn}
+    return now, json.dumps(news), done
 
 
-def _said(history: History, name: str) -> str:
+def _said(history: History, state: RunState) -> str:
     """An update in words, for screen readers."""
     what = f"{history.measure} {views.percent(history.overall())}"
-    return f"{history.label}: {name}, round {history.last_round} of {history.rounds}, {what}"
+    return f"{history.label}: {state}, round {history.last_round} of {history.rounds}, {what}"
 
 
 def _asked(request: Request) -> list[str]:

@@ -61,7 +61,7 @@ class Follower:
             return Snapshot(history, self._version, written)
 
     def _read(self) -> History:
-        history = History.read(self.path)
+        history = History.read(self.path, live=True)
         self._offset, self._tail = _place(self.path / METRICS, history.metrics)
         return self._trimmed(history)
 
@@ -76,7 +76,7 @@ class Follower:
         if not data.startswith(self._tail):
             return None
         log = data[len(self._tail) :]
-        added, lines = parse_rounds(log, history.last_round if history.metrics else -1)
+        added, lines, _ = parse_rounds(log, history.last_round if history.metrics else -1)
         if len(added) < lines:
             return None
         if not added:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from fedmux.runs.history import BROKEN, DEPTH, FINISHED, SIGNS, History, is_run
-from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, POPULATION
+from fedmux.runs.history import DAMAGED, DEPTH, SIGNS, History, is_run
+from fedmux.runs.layout import ENVIRONMENT, EXPERIMENT, LOCK, POPULATION, STATE
+from fedmux.runs.state import FINISHED, RUNNING, RunState, run_state
 from fedmux.ui.follow import Follower, Snapshot
 
 OPEN_RUNS = 24  # whose rounds are all kept in memory
 READING = "being read"
-RUNNING = "running"
-FRESH = 60.0  # seconds: an unfinished run that was written to since then is running
 BUDGET = 1.0  # seconds for reading runs that were not known yet; the others come with the next request
-FILES = (*SIGNS, EXPERIMENT, POPULATION)  # all that is read of a run
+FILES = (*SIGNS, EXPERIMENT, POPULATION, STATE, LOCK)  # all that is read of a run
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Row:
 
     key: str  # its path below the folder
     history: History
-    state: str
+    state: RunState
     written: float
 
 
@@ -64,10 +63,11 @@ class Library:
         for key, follower in followers.items():
             if not follower.known and time.monotonic() > deadline:
                 name = Path(key).name
-                rows.append(Row(key, History(self.root / key, name=name, label=""), READING, 0.0))
+                rows.append(Row(key, History(self.root / key, name=name, label=""), RunState(READING), 0.0))
                 continue
             now = follower.snapshot()
-            rows.append(Row(key, now.history, state(now), now.written))
+            found = state(now)
+            rows.append(Row(key, now.history, found, max(now.written, found.seen or 0.0)))
         return rows
 
     def _below(self, key: str, depth: int) -> Iterator[str]:
@@ -109,8 +109,12 @@ class Library:
         return 0.0
 
 
-def state(snapshot: Snapshot) -> str:
-    """The state to show; file times tell running from stopped."""
-    if snapshot.history.state in (BROKEN, FINISHED) or time.time() - snapshot.written > FRESH:
-        return snapshot.history.state
-    return RUNNING
+def state(snapshot: Snapshot) -> RunState:
+    """The state of a run now: it may have stopped since its files were last written."""
+    history = snapshot.history
+    if history.state == DAMAGED:
+        return RunState(DAMAGED)
+    now = run_state(history.path)
+    if now.name == FINISHED and history.summary is None:  # it ended a moment ago: its summary comes next
+        return RunState(RUNNING, seen=now.seen)
+    return now

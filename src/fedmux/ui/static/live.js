@@ -19,6 +19,7 @@ const charts = [...document.querySelectorAll("figure[data-url]")].map((figure) =
   near: false,
 }));
 let version = 0;
+let drawn = ""; // what the charts show
 let finished = false;
 
 async function fetchChart(chart) {
@@ -79,7 +80,8 @@ function update(event) {
   const news = JSON.parse(event.data);
   morphChildren(figures, parse(news.figures));
   tellTimes(figures);
-  version += 1;
+  if (drawn !== String(news.drawn)) version += 1; // more than a sign of life
+  drawn = String(news.drawn);
   connection.textContent = "";
   if (news.finished || performance.now() - spoken > SAY) {
     said.textContent = news.said;
