@@ -20,7 +20,7 @@ from fedmux.flower.certificates import write_certificates, write_node_key
 from fedmux.flower.course import Course, follow, last_line
 from fedmux.flower.interruption import interruptible
 from fedmux.flower.serverapp import ServerProcess
-from fedmux.flower.watchdog import end, marked, watched
+from fedmux.flower.watchdog import marked, watched
 from fedmux.runs.layout import EVENTS, SUMMARY
 
 HOST = "127.0.0.1"
@@ -35,9 +35,12 @@ QUIET = {
 
 
 class Federation:
-    """A context inside which the SuperLink and its nodes are up."""
+    """A context inside which the SuperLink and its nodes are up; if `temporary`, its folder goes with it."""
 
-    def __init__(self, folder: Path, nodes: Sequence[str], secure: bool = True) -> None:
+    def __init__(
+        self, folder: Path, nodes: Sequence[str], secure: bool = True, *, temporary: bool = False
+    ) -> None:
+        self._watched = watched(mark_of(folder), folder if temporary else None)
         self.folder, self.node_configs, self.secure = folder, list(nodes), secure
         self.port = _free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -45,6 +48,7 @@ class Federation:
     def __enter__(self) -> "Federation":
         for name in ("home", "tmp"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self._watched.__enter__()
         try:
             self._configure()
             self._start("superlink", "flower-superlink", *self._superlink_options())
@@ -57,13 +61,15 @@ class Federation:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        server = ServerProcess(self.mark).find()
-        if server is not None:  # first, or it would record failures of its clients
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(server, signal.SIGKILL)
-        self._stop([name for name in self.processes if name != "superlink"])
-        self._stop(list(self.processes))
-        end(self.mark)
+        try:
+            server = ServerProcess(self.mark).find()
+            if server is not None:  # first, or it would record failures of its clients
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(server, signal.SIGKILL)
+            self._stop([name for name in self.processes if name != "superlink"])
+            self._stop(list(self.processes))
+        finally:  # the watchdog kills what is left
+            self._watched.__exit__(None, None, None)
 
     @property
     def mark(self) -> str:
@@ -195,7 +201,7 @@ def up(
         )
         logged = output / EVENTS
         before = logged.stat().st_size if logged.exists() else 0  # of a run that is resumed
-        with watched(mark_of(folder), folder), Federation(folder, nodes, secure) as federation:
+        with Federation(folder, nodes, secure, temporary=True) as federation:
             processes = federation.run(app, config), federation.processes["superlink"]
             course = Course(*processes, ServerProcess(federation.mark), folder, check)
             reason = follow(course.over, logged, before, notice) or course.reason()

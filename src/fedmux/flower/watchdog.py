@@ -2,8 +2,8 @@
 
 All of them have the federation's mark, a variable, in their environment, which they inherit however Flower
 starts them. This file is also a program: it waits until its standard input closes, as it does whatever
-becomes of the process at the other end, then kills all with the mark and removes the folder. It imports
-little, so that it is up before there is anything to end.
+becomes of the process at the other end, then kills all with the mark and removes the folder, if it was given
+one. It imports little, so that it is up before there is anything to end.
 """
 
 import contextlib
@@ -40,10 +40,10 @@ def end(mark: str) -> None:
 
 
 @contextlib.contextmanager
-def watched(mark: str, folder: Path) -> Iterator[None]:
-    """Whatever becomes of this process, those with the mark and the folder do not outlive the block."""
+def watched(mark: str, folder: Path | None) -> Iterator[None]:
+    """Whatever becomes of this process, those with the mark, and the folder, do not outlive the block."""
     watchdog = subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, mark, str(folder)],
+        [sys.executable, "-I", "-S", __file__, mark, *([str(folder)] if folder else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -58,12 +58,13 @@ def watched(mark: str, folder: Path) -> Iterator[None]:
         watchdog.wait()
 
 
-def _main(mark: str, folder: str) -> None:
+def _main(mark: str, *folders: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which may go to all of a service
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.read()
     end(mark)
-    shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
