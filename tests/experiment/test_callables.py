@@ -80,7 +80,9 @@ def trained(folder: Path, **changes: Any) -> fedmux.Run:
         ({"data": points, "loss": loss}, {"loss": "test_callables:loss"}),
         ({"data": points, "loss": nn.CrossEntropyLoss(reduction="none")}, {"loss": "<CrossEntropyLoss>"}),
     ],
-    ids=str,
+    ids=lambda part: (
+        str(part) if isinstance(part, dict) and all(isinstance(value, str) for value in part.values()) else ""
+    ),
 )
 def test_a_task_is_made_of_classes_and_functions(
     tmp_path: Path, changes: dict[str, Any], written: dict[str, str]
@@ -100,7 +102,9 @@ def test_a_task_is_made_of_classes_and_functions(
         ({"name": Mine, "strength": 3}, {"name": "test_callables:Mine", "strength": 3.0}),
         (Random, {"name": "random"}),
     ],
-    ids=str,
+    ids=lambda part: (
+        str(part) if isinstance(part, dict) and all(isinstance(value, str) for value in part.values()) else ""
+    ),
 )
 def test_a_method_is_a_class_or_an_object(method: Any, written: dict[str, Any]) -> None:
     experiment = described(method=method)

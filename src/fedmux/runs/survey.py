@@ -143,12 +143,13 @@ class Survey:
 
 
 def _newest(folder: Path) -> list[Round]:
-    """The last round, and before it the last one with an accuracy."""
+    """The last round, and before it the last one with scores."""
     found: list[Round] = []
     for entry in newest_rounds(folder):
-        if not found or entry.accuracy:
+        scored = any(task.score is not None for task in entry.tasks.values())
+        if not found or scored:
             found.insert(0, entry)
-        if entry.accuracy:
+        if scored:
             break
     return found
 
