@@ -1,5 +1,7 @@
 """Wrong data, models, losses, weights: what shows once a task is put together, before anything is written."""
 
+from dataclasses import replace
+
 from wrong_inputs import Wrong, in_task
 
 WHOLE = ("all of it is in", "fedmux-error")  # the rest of what the user's code said
@@ -158,7 +160,10 @@ CODE: dict[str, Wrong] = {
     "loss that is not smooth": in_task(
         "loss_options={label_smoothing=nan}", ("label_smoothing", "nan"), "[0, 1)"
     ),
-    "unknown metric": in_task("metric=acuracy", 'metric "acuracy"', ('"accuracy"', "module:function")),
+    "unknown metric": replace(
+        in_task("metric=acuracy", 'task 1 "clothes": metric "acuracy"', ('"accuracy"', "module:function")),
+        start="experiment.toml: ",
+    ),
     # weights to start from
     "no such initial weights": in_task(
         "initial_weights=nosuch.safetensors", ("initial_weights", "nosuch.safetensors"), "no such file"

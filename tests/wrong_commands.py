@@ -114,7 +114,12 @@ COMMANDS: dict[str, Wrong] = {
     "run in place of a file": run("-o", "bytes.toml", place="bytes.toml", remedy=("written", "exists")),
     "run in a folder that is in use": run("-o", "used", place="used", remedy=("not empty", "-o")),
     "run in its own folder": typed(
-        "run", "done/experiment.toml", "-o", "done", place="done", remedy=("not empty", "fedmux resume", "-o")
+        "run",
+        "done/experiment.toml",
+        "-o",
+        "done",
+        place="done",
+        remedy=("not empty", "choose another with -o"),
     ),
     "run in another's folder": run("-o", "cut", place="cut", remedy=("not empty", "fedmux resume", "-o")),
     # resume

@@ -162,7 +162,7 @@ def test_up_says_why_the_server_stopped(tmp_path: Path) -> None:
     file.write_text(EXPERIMENT)
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        with pytest.raises(fedmux.FedmuxError, match=f"finish: .*metrics-port {port} .* -o .*run. continues"):
+        with pytest.raises(fedmux.FedmuxError, match=f"finish: .*metrics-port {port} .*run continues"):
             federation.up(file, 1, tmp_path / "run", secure=False, metrics_port=port)
 
 

@@ -10,8 +10,6 @@ import typer
 from fedmux.cli.options import Json
 from fedmux.cli.speech import Speech, notice
 from fedmux.errors import FedmuxError
-from fedmux.runs import finals
-from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -102,6 +100,8 @@ def _unfinished(survey: "Survey") -> "Iterator[Table | str]":
 
 
 def _overview(survey: "Survey") -> dict[str, Any]:
+    from fedmux.runs import finals
+    from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
     from fedmux.runs.survey import paused
 
     table, summary, rounds = survey.table, survey.summary, survey.rounds

@@ -176,9 +176,8 @@ def _compare(comparison: "Comparison", parallel: int, speech: Speech) -> None:
         rows = comparison.results()
         speech.result(rows, lambda: _shown(comparison, rows))
     with collected(failures):
-        warn(f"left out: {line}" for line in comparison.damages())
         warn(comparison.divergences(but=failures))
-    report_failures(failures)
+    report_failures([*failures, *comparison.damages()])
 
 
 def _shown(comparison: "Comparison", rows: list[dict[str, Any]]) -> "Iterator[Table | str]":

@@ -35,7 +35,7 @@ SHOWN = {  # besides, where it is shown by itself
 
 def summary_problem(summary: Mapping[str, Any], shown: bool = True) -> str | None:
     """`shown`: it must also have what only its own table shows."""
-    for keys, kind in (_scores(summary) | FIGURES | (SHOWN if shown else {})).items():
+    for keys, kind in (FIGURES | _scores(summary) | (SHOWN if shown else {})).items():
         if problem := _odd(summary, keys.split("."), kind):
             return problem
     diverged = summary.get("diverged", {})
