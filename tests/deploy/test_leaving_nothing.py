@@ -91,7 +91,11 @@ def test_a_killed_server_app_is_told_and_nothing_is_left(place: Place) -> None:
     said = process.communicate(timeout=300)[0]
     assert process.returncode == 2 and "Traceback" not in said, said
     last = said.strip().splitlines()[-1]
-    assert "the ServerApp was killed by SIGKILL" in last and f"-o {place.output} continues" in last
+    assert (
+        "the ServerApp was killed by SIGKILL" in last
+        and f"-o {place.output} " in last
+        and last.endswith("` continues")
+    )
     place.is_left_clean()
 
 
@@ -101,7 +105,7 @@ def test_nothing_is_left_after_sigterm(place: Place) -> None:
     process.terminate()
     said = process.communicate(timeout=120)[0]
     assert process.returncode == 130 and "Traceback" not in said, said
-    assert "stopped by SIGTERM" in said and f"-o {place.output} continues" in said
+    assert "stopped by SIGTERM" in said and f"-o {place.output} " in said and said.endswith("` continues\n")
     place.is_left_clean()
 
 
