@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import mean_absolute_error, roc_auc_score
 
 import fedmux
@@ -104,6 +105,33 @@ def test_a_metric_without_a_target_leaves_no_mean_over_tasks(tmp_path: Path) -> 
     assert run.summary["tasks"]["b"]["progress"] is None
     history = History.read(tmp_path / "run")
     assert history.overall() is None and history.scales["b"].show(0.25) == "0.25 of 1"
+
+
+def hits(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(1) == targets).float()
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "written"),
+    [
+        (hits, "hits", "test_unlike_metrics:hits"),
+        ({"name": hits, "unit": "%"}, "hits", {"name": "test_unlike_metrics:hits", "unit": "%"}),
+        (
+            {"name": lambda o, t: hits(o, t), "label": "found"},
+            "found",
+            {"name": "<lambda>", "label": "found"},
+        ),
+    ],
+    ids=["function", "table", "lambda"],
+)
+def test_a_function_is_a_metric_in_python(metric: Any, name: str, written: Any, tmp_path: Path) -> None:
+    tasks = table()["task"]
+    tasks[1] |= {"metric": metric}
+    run = fedmux.run(fedmux.Experiment(**table(rounds=1, task=tasks)), tmp_path / "run")
+    last = run.metrics[-1].tasks
+    assert last["b"].metric == name and 0 <= last["b"].score <= 1
+    assert run.table["task"][1]["metric"] == written
+    assert History.read(run.path).scales["b"].name == name
 
 
 @pytest.mark.parametrize(
