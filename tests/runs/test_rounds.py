@@ -9,18 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmux.runs.rounds import ROUND_FIGURES, TASK_FIGURES, Divergence, Failure, OverTasks, Round, TaskRound
-from fedmux.runs.scale import ACCURACY
+from fedmux.runs.scale import ACCURACY, PROGRESS
 
 names = st.text(max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**80)  # JSON writes them whole, beyond what a float holds
 spreads = st.dictionaries(names, numbers, max_size=4)
 MEASURED = ("loss", "step_size", "learning_rate")
-scored = (  # score, progress, metric
-    st.tuples(st.none(), st.none(), st.just(ACCURACY))
-    | numbers.map(lambda score: (score, score, ACCURACY))
-    | st.tuples(numbers, numbers, st.just(ACCURACY))
-    | st.tuples(numbers, st.none() | numbers, names.filter(lambda name: name != ACCURACY))
+scored = (  # score, progress, metric, plain
+    st.tuples(st.none(), st.none(), st.just(ACCURACY), st.just(True))
+    | numbers.map(lambda score: (score, score, ACCURACY, True))
+    | st.tuples(numbers, st.none() | numbers, names, st.just(False))
 )
 tasks = st.builds(
     lambda scored, **others: TaskRound(*scored, **others),
@@ -53,6 +52,7 @@ rounds = st.builds(
     events=st.dictionaries(names, st.lists(counts | names, max_size=3), max_size=3),
     dropped=st.none() | counts,
     progress=st.none() | st.builds(OverTasks, numbers, numbers, numbers, st.none() | numbers),
+    measure=st.sampled_from((ACCURACY, PROGRESS)),
     probability=st.dictionaries(names, spreads, max_size=2),
     saturated=st.none() | counts,
     diverged=st.lists(divergences, max_size=2),

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import fedmux
 from commands import fedmux as command
 from conftest import experiment_of, interrupted_after, table
 from fedmux.runs.history import History
+from fedmux.training.yardstick import Yardstick
 from refusals import refused
 
 
@@ -176,7 +178,7 @@ def test_an_accuracy_may_start_at_the_majority_class(tmp_path: Path) -> None:
     one, other = (run.metrics[-1].tasks[name] for name in ("a", "b"))
     assert one.progress < one.accuracy and other.progress == other.accuracy
     assert run.metrics[-1].accuracy is None and run.metrics[-1].progress is not None
-    assert run.summary["tasks"]["a"]["progress"] < run.summary["tasks"]["a"]["accuracy"]
+    assert run.summary["tasks"]["a"]["progress"] < run.summary["tasks"]["a"]["score"]
 
 
 DATA = """
@@ -199,7 +201,8 @@ def test_two_processes_come_to_the_same_scores_as_one(tmp_path: Path) -> None:
     sick = 'name = "sick"\ndata = "numbers_here:sick"\nmodel = "mlp"\nmetric = "auc"\nlearning_rate = 0.2\n'
     head = _toml().replace('random"', 'full"').partition("[[task]]")[0]
     tasks = [f'{heat}metric = "{name}"\nlearning_rate = 0.01\n' for name in ("r2",)] + [sick]
-    (tmp_path / "e.toml").write_text(head + "".join(f"[[task]]\n{task}" for task in tasks))
+    stop = "[stop]\naccuracy = 0.999\n"  # so that both held-out parts are looked at before any training
+    (tmp_path / "e.toml").write_text(head + stop + "".join(f"[[task]]\n{task}" for task in tasks))
     for workers in (1, 2):
         command("run", "e.toml", "--workers", workers, "-o", f"run-{workers}", "-q", cwd=tmp_path).done()
     one, two = (fedmux.Run(tmp_path / f"run-{workers}").metrics for workers in (1, 2))
@@ -209,6 +212,111 @@ def test_two_processes_come_to_the_same_scores_as_one(tmp_path: Path) -> None:
             assert found[0] == pytest.approx(found[1], rel=1e-4), (task, key)
         spread = [metrics[-1].tasks[task].clients["median"] for metrics in (one, two)]
         assert spread[0] == pytest.approx(spread[1], rel=1e-4)
+
+
+def test_a_metric_of_ones_own_called_accuracy_is_not_ours(tmp_path: Path) -> None:
+    """It may be anything, and has no target."""
+    (tmp_path / "percents.py").write_text(
+        "def accuracy(o, t):\n    return 50.0 * (o.argmax(1) == t).float()\n"
+    )
+    (tmp_path / "small.toml").write_text(_toml())
+    own = ("--set", "task.a.metric=percents:accuracy", "-o", "run", "--json")
+    summary = json.loads(command("run", "small.toml", *own, cwd=tmp_path).done().out)
+    assert not {"accuracy", "progress"} & summary.keys()
+    assert summary["tasks"]["a"]["metric"] == "percents:accuracy" and summary["tasks"]["a"]["score"] > 1
+
+
+def test_figures_are_called_the_same_in_every_round(tmp_path: Path) -> None:
+    """Whatever their values, in rounds without evaluation, and before unlike tasks join."""
+    tasks = table()["task"]
+    tasks[0] |= {"metric": {"name": "accuracy", "start": 0.0, "target": 1.0}}
+    tasks[1] |= {"metric": {"name": "accuracy", "start": "constant"}}
+    events = [{"round": 3, "join_tasks": ["b"]}]
+    small = table(rounds=5, task=tasks, event=events, evaluation={"every": 2})
+    run = fedmux.run(fedmux.Experiment.model_validate(small), tmp_path / "run")
+    assert all("accuracy" not in entry for entry in run.metrics)
+    assert [entry.round for entry in run.metrics if "progress" in entry] == [0, 2, 4, 5]
+    frames = fedmux.load(tmp_path / "run")
+    assert not frames.rounds["mean_progress"][[0, 2, 4, 5]].isna().any()
+    assert set(frames.metrics["metric"]) == {"accuracy"}
+    assert run.metrics[0].tasks["a"].plain and not run.metrics[-1].tasks["b"].plain
+
+
+def test_a_comparison_over_metrics_has_one_table(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(_toml())
+    vary = ("--methods", "random", "--vary", "task.a.metric=accuracy,perplexity", "-o", "c")
+    shown = command("compare", "small.toml", *vary, cwd=tmp_path).done().out
+    assert "progress" in shown and "perplexity" in shown
+    assert {row["measure"] for row in json.loads((tmp_path / "c" / "results.json").read_text())} == {
+        "progress"
+    }
+
+
+def test_a_folder_from_before_unlike_metrics_reads_and_is_not_mixed(tmp_path: Path) -> None:
+    """Its regression was scored by the negative squared error, under the name of accuracy."""
+    (tmp_path / "numbers_here.py").write_text(DATA)
+    task = 'name = "a"\ndata = "numbers_here:heat"\nmodel = "mlp"\nloss = "squared-error"\n'
+    task += "learning_rate = 0.01\n"
+    (tmp_path / "e.toml").write_text(_toml().partition("[[task]]")[0] + f"[[task]]\n{task}")
+    command("run", "e.toml", "-o", "old", "-q", cwd=tmp_path).done()
+    old = tmp_path / "old"
+    resolved = (old / "experiment.toml").read_text()
+    (old / "experiment.toml").write_text(resolved.replace('metric = "mean-squared-error"\n', ""))
+    lines = [json.loads(line) for line in (old / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        figures = line["tasks"]["a"]
+        figures["accuracy"] = -figures.pop("score")
+        del figures["metric"], figures["progress"], line["progress"]
+        line["accuracy"] = {"mean": figures["accuracy"], "minimum": figures["accuracy"], "variance": 0.0}
+    (old / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (old / "summary.json").unlink()
+    history = History.read(old)
+    assert history.scales["a"].name == "negative-squared-error" and history.score("a") < 0
+    assert history.overall() is None
+    assert "%" not in json.loads(command("list", "--json", tmp_path, cwd=tmp_path).done().out)[0]["accuracy"]
+    refusal = command("resume", "old", cwd=tmp_path).refusal()
+    assert refusal.startswith("old: ") and "metrics" in refusal and "-o" in refusal
+
+
+def test_a_run_keeps_its_metrics(tmp_path: Path) -> None:
+    with interrupted_after(1):
+        fedmux.run(experiment(output={"checkpoint_every": 1}), tmp_path / "run")
+    tasks = [task.model_copy(update={"metric": None}) for task in experiment().tasks]
+    other = experiment().model_copy(update={"tasks": tasks, "output": experiment().output})
+    with refused(str(tmp_path / "run"), ("metrics", "another -o")):
+        fedmux.resume(tmp_path / "run", experiment=other)
+
+
+def test_where_progress_begins_is_kept_in_a_checkpoint(tmp_path: Path) -> None:
+    """A module of one's own may begin elsewhere when it is made again."""
+    begun = experiment(output={"checkpoint_every": 1})
+    with interrupted_after(2):
+        fedmux.run(begun, tmp_path / "run")
+    lay = Yardstick.lay
+
+    def elsewhere(self: Yardstick, models: Any, part: str) -> None:
+        lay(self, models, part)
+        self.starts[part] = [start + 1 for start in self.starts[part]]
+
+    with mock.patch.object(Yardstick, "lay", elsewhere):
+        run = fedmux.resume(tmp_path / "run", experiment=begun)
+    first, last = run.metrics[0].tasks["heat"], run.metrics[-1].tasks["heat"]
+    assert last.progress == pytest.approx(1 - last.score / first.score)
+
+
+def test_a_metric_that_is_not_defined_on_the_held_out_points_is_told(tmp_path: Path) -> None:
+    x, _, held_out, _ = data(0, labels=True)
+    one_label = np.zeros(len(held_out), np.int64)
+    task = {"name": "sick", "data": (x, np.arange(len(x)) % 2, held_out, one_label), "model": "mlp"}
+    with refused(('task "sick"', "auc", "test part"), ("hold out more points", "another metric")):
+        fedmux.run(experiment(tasks=[{**task, "metric": "auc", "learning_rate": 0.1}]), tmp_path / "run")
+
+
+def test_a_target_accuracy_needs_targets() -> None:
+    tasks = table()["task"]
+    tasks[0] |= {"metric": "fedmux.tasks.metrics:absolute_error"}
+    with refused(("stop.accuracy", 'task "a"'), "metric.target"):
+        experiment_of(**table(task=tasks, stop={"accuracy": 0.5}))
 
 
 def test_tables_show_each_score_in_its_unit(run: fedmux.Run) -> None:

@@ -106,11 +106,11 @@ def _overview(survey: "Survey") -> dict[str, Any]:
 
     table, summary, rounds = survey.table, survey.summary, survey.rounds
     method = table.get("method", "-")
-    scored = (entry.progress.mean for entry in reversed(rounds) if entry.progress)
-    final = finals.overall(summary)
+    measure = over_tasks_of(scales_of(table).values())
+    scored = (one.progress.mean for one in reversed(rounds) if one.progress and one.measure == measure)
+    final = finals.overall(summary) if measure in (summary or {}) else None
     overall = next(scored, None) if final is None else final
     last = rounds[-1].round if rounds else int(finals.number(summary, "rounds") or 0)
-    plain = over_tasks_of(scales_of(table).values()) == ACCURACY
     return {
         "run": str(survey.path),
         "method": method.get("name", "-") if isinstance(method, dict) else method,
@@ -118,7 +118,7 @@ def _overview(survey: "Survey") -> dict[str, Any]:
         "rounds": f"{last}/{table.get('rounds', '?')}",
         "state": survey.state.name,
         "reason": survey.state.reason,
-        "accuracy": "-" if overall is None else f"{overall:.1%}{'' if plain else ' progress'}",
+        "accuracy": "-" if overall is None else f"{overall:.1%}{'' if measure == ACCURACY else ' progress'}",
         "paused": paused(rounds),
         "again": survey.state.again,
         "damaged": survey.problems,

@@ -20,7 +20,7 @@ from fedmux.runs.atomic import write_atomically
 from fedmux.runs.compared import Cell, cells_of, read_plan
 from fedmux.runs.layout import CELLS, RESULTS, RUNS, SUMMARY
 from fedmux.runs.reading import Run
-from fedmux.runs.scale import scale_of_final
+from fedmux.runs.scale import ACCURACY, PROGRESS, scale_of_final
 from fedmux.runs.state import FAILED, NOT_BEGUN
 from fedmux.runs.statistics import deviation, mean, paired_difference, ratios
 from fedmux.runs.survey import Survey
@@ -124,12 +124,14 @@ class Comparison:
         by_label = {
             label: {seed: run.summary for seed, run in runs.items()} for label, runs in self.runs().items()
         }
+        found = [summary for runs in by_label.values() for summary in runs.values()]
+        measure = ACCURACY if all(map(finals.by_accuracy, found)) else PROGRESS
         rows = []
         for label, runs in by_label.items():
             if runs:
                 against = self.references[label]
-                head = {"label": label, "method": methods[label], "against": against}
-                rows.append({**head, **_row(runs, by_label[against])})
+                head = {"label": label, "method": methods[label], "against": against, "measure": measure}
+                rows.append({**head, **_row(runs, by_label[against], measure)})
         write_atomically(self.path / RESULTS, json.dumps(rows, indent=1).encode())
         return rows
 
@@ -161,17 +163,15 @@ def references(cells: Sequence[Cell], baseline: str | None) -> dict[str, str]:
     return {cell.label: baseline + cell.label.removeprefix(cell.method) for cell in cells}
 
 
-def _row(runs: dict[int, Summary], reference: dict[int, Summary]) -> dict[str, Any]:
+def _row(runs: dict[int, Summary], reference: dict[int, Summary], measure: str) -> dict[str, Any]:
     """Figures of the runs of one label, compared with those of another, by seed."""
     first = next(iter(runs.values()))
     mine, theirs = _means(runs), _means(reference)
     difference, half_width = paired_difference(mine, theirs)
-    measure = "accuracy" if all(map(finals.by_accuracy, runs.values())) else "progress"
     return {
         "baseline": runs is reference,
         "seeds": list(runs),
         "final_rounds": first["final_rounds"],
-        "measure": measure,  # of the figures over tasks
         measure: mean(mine.values()),
         f"{measure}_std": deviation(mine.values()),
         "minimum": mean(_known(finals.overall(run, "minimum") for run in runs.values())),

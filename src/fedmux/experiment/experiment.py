@@ -79,6 +79,13 @@ class Experiment(Settings):
                 f"[recruitment] bids lists {len(bids)} distributions for {len(self.tasks)} tasks"
             )
         self.method.check(len(self.tasks))
+        if self.stop.accuracy is not None:
+            for name, scale in self.scales.items():
+                if scale.target is None:
+                    raise ValueError(
+                        f'stop.accuracy needs a target for each metric, and "{scale.name}" of task "{name}" '
+                        "has none; set metric.target, or leave stop.accuracy out"
+                    )
         method, _ = self.method.fitted(self.scales)
         method.pair()
         return self

@@ -49,6 +49,8 @@ class MetricChoice(Settings):
                     raise ValueError(f'{key} is for a function of your own; "{self.name}" has one')
             if KNOWN[self.name].share and self.unit is not None and self.unit != KNOWN[self.name].unit:
                 raise ValueError(f'the unit of "{self.name}" is "%"; leave unit out')
+        elif self.label in KNOWN:
+            raise ValueError(f'label = "{self.label}" is the name of another metric; choose another')
         elif self.start == "constant":
             raise ValueError(f'start = "constant" is not known for "{self.name}"; give the score itself')
         if self.target is not None and self.target == self.start:

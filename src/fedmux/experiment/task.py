@@ -1,11 +1,12 @@
 """`[[task]]`: one of the models to train, and its learning rate."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    model_validator,
 )
 
 from fedmux.data import Dataset, from_arrays
@@ -15,7 +16,7 @@ from fedmux.experiment.callables import REMEDY, NameOrCallable, refuse_what_is_l
 from fedmux.experiment.metric import MetricChoice, metric_of
 from fedmux.experiment.settings import Name, Settings
 from fedmux.privacy import Privacy
-from fedmux.runs.scale import Scale, default_metric, scale_of
+from fedmux.runs.scale import ACCURACIES, ACCURACY, Scale, default_metric
 
 
 class LearningRate(Settings):
@@ -130,11 +131,19 @@ class TaskSettings(Settings):
     )
     initial_weights: str | None = Field(None, description="a `.safetensors` file with weights to start from")
 
+    @model_validator(mode="after")
+    def _named_metric(self) -> Self:
+        """Run folders name every metric but accuracy."""
+        name = default_metric(self.loss)
+        if self.metric is None and name != ACCURACY:
+            object.__setattr__(self, "metric", MetricChoice(name=name))
+        return self
+
     @property
     def scored_by(self) -> Any:
         """The metric: its name, or a function."""
-        return self.metric.name if self.metric else default_metric(self.loss)
+        return self.metric.name if self.metric else ACCURACY
 
     @property
     def scale(self) -> Scale:
-        return self.metric.scale() if self.metric else scale_of(None, self.loss)
+        return self.metric.scale() if self.metric else ACCURACIES

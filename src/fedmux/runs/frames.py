@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from fedmux.errors import FedmuxError
 from fedmux.population import Population
 from fedmux.runs.compared import cells, is_comparison, run_folder
 from fedmux.runs.reading import Run, read_population
-from fedmux.runs.rounds import TaskRound
+from fedmux.runs.rounds import Round, TaskRound
 from fedmux.runs.scale import ACCURACY, over_tasks_of, scales_of
 
 if TYPE_CHECKING:
@@ -119,19 +120,28 @@ def _measure(run: Run) -> str:
     return over_tasks_of(scales_of(run.table).values())
 
 
-def _unlike(values: TaskRound) -> dict[str, Any]:
+def _unlike(values: TaskRound, metric: str) -> dict[str, Any]:
     """A task's figures beside those of tasks with other metrics."""
     line = values.line()
     line.pop("accuracy", None)
-    return {"metric": values.metric, "score": values.score, "progress": values.progress, **line}
+    return {**line, "metric": metric, "score": values.score, "progress": values.progress}
+
+
+def _over_tasks(entry: Round, measure: str) -> dict[str, float | None]:
+    """None of a run from before unlike metrics were told apart."""
+    return asdict(entry.progress) if entry.progress and entry.measure == measure else {}
 
 
 def _metrics(run: Run) -> "pd.DataFrame":
     import pandas as pd
 
-    plain = _measure(run) == ACCURACY
+    plain, scales = _measure(run) == ACCURACY, scales_of(run.table)
     rows = [
-        {"round": entry.round, "task": name, **_flat(values.line() if plain else _unlike(values))}
+        {
+            "round": entry.round,
+            "task": name,
+            **_flat(values.line() if plain else _unlike(values, scales[name].name)),
+        }
         for entry in run.metrics
         for name, values in entry.tasks.items()
     ]
@@ -145,7 +155,7 @@ def _rounds(run: Run) -> "pd.DataFrame":
     rows, measure = [], _measure(run)
     for entry in run.metrics:
         line = entry.line()
-        over = {f"{key}_{measure}": value for key, value in line.get(measure, {}).items()}
+        over = {f"{key}_{measure}": value for key, value in _over_tasks(entry, measure).items()}
         phases = {f"{key}_seconds": value for key, value in entry.phases.items()}
         counts = {key: value for key, value in line.items() if isinstance(value, int | float)}
         if entry.failures:

@@ -138,8 +138,11 @@ class History:
 
     def overall(self, which: str = "mean") -> float | None:
         """Over tasks (mean, minimum or variance): the final one, or the newest of an unfinished run."""
-        final = overall(self.summary, which)
-        scored = (entry.progress for entry in reversed(self.metrics) if entry.progress)
+        measure = self.measure
+        final = overall(self.summary, which) if measure in (self.summary or {}) else None
+        scored = (
+            entry.progress for entry in reversed(self.metrics) if entry.progress and entry.measure == measure
+        )
         return getattr(next(scored, None), which, None) if final is None else final
 
     def score(self, task: str) -> float | None:

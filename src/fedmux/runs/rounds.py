@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedmux.population import Floats
-from fedmux.runs.scale import ACCURACY
+from fedmux.runs.scale import ACCURACY, PROGRESS
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class TaskRound:
     score: float | None = None  # by the task's metric, in its own unit
     progress: float | None = None  # from the task's start (0) to its target (1); of accuracies the score
     metric: str = ACCURACY
+    plain: bool = True  # its progress is its accuracy, and goes without saying
     loss: float | None = None
     clients: dict[str, float] | None = None  # how the score is spread over the clients' own points
     jobs: int | None = None
@@ -95,16 +96,9 @@ class TaskRound:
         """The score, if it is an accuracy."""
         return self.score if self.metric == ACCURACY else None
 
-    @property
-    def plain(self) -> bool:
-        """Whether its progress is its accuracy, and goes without saying."""
-        return self.metric == ACCURACY and self.progress == self.score
-
     def line(self) -> dict[str, Any]:
         if self.plain or self.score is None:
             scored: dict[str, Any] = {"accuracy": self.score}
-        elif self.metric == ACCURACY:
-            scored = {"accuracy": self.score, "progress": self.progress}
         else:
             scored = {"metric": self.metric, "score": self.score, "progress": self.progress}
         others = ((name, getattr(self, name)) for name in TASK_FIGURES)
@@ -112,13 +106,13 @@ class TaskRound:
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> "TaskRound":
-        found = cls(None, None, ACCURACY, *[read(table.get(name)) for name, read in TASK_READERS.items()])
-        if "accuracy" in table:
-            found.score = figure(table["accuracy"])
-            found.progress = figure(table["progress"]) if "progress" in table else found.score
-        elif "score" in table:
-            found.metric = str(table.get("metric"))
-            found.score, found.progress = figure(table["score"]), figure(table.get("progress"))
+        others = [read(table.get(name)) for name, read in TASK_READERS.items()]
+        if "score" in table:
+            score, progress = figure(table["score"]), figure(table.get("progress"))
+            found = cls(score, progress, str(table.get("metric")), False, *others)
+        else:
+            score = figure(table.get("accuracy"))
+            found = cls(score, score, ACCURACY, True, *others)
         if "clients" in table:
             found.clients = _figures(table["clients"]) or None
         return found
@@ -144,11 +138,14 @@ class Round(Mapping[str, Any]):
     phases: dict[str, float] = field(default_factory=dict)  # seconds by what they went into
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0  # since the run began
+    measure: str = (
+        ACCURACY  # what progress over tasks is called in this run: that, if all tasks are scored by it
+    )
 
     @property
     def accuracy(self) -> OverTasks | None:
-        """Over the tasks, if all of them are scored by accuracy."""
-        return self.progress if all(task.plain for task in self.tasks.values()) else None
+        """Over the tasks, if all of the run's are scored by accuracy."""
+        return self.progress if self.measure == ACCURACY else None
 
     def of(self, task: str) -> TaskRound:
         """A task's figures, all None if the round has no such task."""
@@ -175,7 +172,9 @@ class Round(Mapping[str, Any]):
         found = cls(number, {name: TaskRound.read(values) for name, values in tasks.items()})
         for name, value in table.items():
             if read := ROUND_READERS.get(name):
-                setattr(found, "progress" if name == "accuracy" else name, read(value))
+                setattr(found, PROGRESS if name == ACCURACY else name, read(value))
+        if PROGRESS in table:
+            found.measure = PROGRESS
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -198,19 +197,20 @@ class Round(Mapping[str, Any]):
         return (name for name in ROUND_FIGURES if name == "tasks" or self._value(name) not in NOTHING)
 
     def _value(self, name: str) -> Any:
-        if name == "progress" and self.accuracy is not None:  # then it is called that
-            return None
+        if name in (ACCURACY, PROGRESS):
+            return self.progress if name == self.measure else None
         return getattr(self, name) if name in ROUND_FIGURES else None
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-TASK_FIGURES = tuple(entry.name for entry in fields(TaskRound))[3:]  # those besides the score
+TASK_FIGURES = tuple(entry.name for entry in fields(TaskRound))[4:]  # those besides the score
 ROUND_FIGURES = tuple(
     name
     for entry in fields(Round)
-    for name in (("accuracy", "progress") if entry.name == "progress" else (entry.name,))
+    if entry.name != "measure"
+    for name in ((ACCURACY, PROGRESS) if entry.name == PROGRESS else (entry.name,))
 )
 NOTHING: tuple[Any, ...] = (None, {}, [])  # what a line leaves out
 

@@ -16,7 +16,7 @@ Better = Literal["higher", "lower"]
 PERCENT = "%"  # the unit of shares: 0.5 is shown as 50.0 %
 FIRST = "first"  # a start: the score before any training
 CONSTANT = "constant"  # a start: what the best constant prediction scores
-ACCURACY = "accuracy"
+ACCURACY, PROGRESS = "accuracy", "progress"  # also what figures over tasks are called
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Scale:
 
     @property
     def plain(self) -> bool:
-        """Whether progress is the score itself."""
-        return self.start == 0 and self.target == 1
+        """Whether the score is an accuracy and its own progress."""
+        return self.name == ACCURACY and self.start == 0 and self.target == 1
 
     @property
     def share(self) -> bool:
@@ -86,6 +86,7 @@ KNOWN = {
     )
 }
 DEFAULTS = {"squared-error": "mean-squared-error"}  # by loss; accuracy for all others
+OLD_DEFAULTS = {"squared-error": "negative-squared-error"}  # of run folders that do not name the metric
 
 
 def default_metric(loss: object) -> str:
@@ -93,7 +94,7 @@ def default_metric(loss: object) -> str:
 
 
 def scale_of(metric: object, loss: object = None) -> Scale:
-    """From a task's `metric` in a configuration: None, a name, or a table; damaged values read as accuracy.
+    """From a task's `metric`: None, a name, or a table; damaged values read as accuracy.
 
     A metric of the user's own has the target 1 only if its unit says that it is a share.
     """
@@ -102,7 +103,8 @@ def scale_of(metric: object, loss: object = None) -> Scale:
     known = KNOWN.get(name) if isinstance(name, str) else None
     if known is None:
         unit, better = str(table.get("unit") or ""), table.get("better")
-        label = table.get("label") or str(name).rpartition(":")[2]
+        label = table.get("label") or str(name).rpartition(":")[2].strip("<>")
+        label = str(name) if label in KNOWN else label  # a user's own accuracy is not ours
         target = (1.0 if better != "lower" else 0.0) if unit == PERCENT else None
         known = Scale(str(label), unit, "lower" if better == "lower" else "higher", FIRST, target)
     given: dict[str, Any] = {
@@ -121,11 +123,18 @@ def scale_of_final(values: Mapping[str, Any]) -> Scale:
 
 def over_tasks_of(scales: Iterable[Scale]) -> str:
     """What the figures over tasks are called: accuracy if all of them are that."""
-    return ACCURACY if all(scale.name == ACCURACY and scale.plain for scale in scales) else "progress"
+    return ACCURACY if all(scale.plain for scale in scales) else PROGRESS
 
 
 def scales_of(table: Mapping[str, Any]) -> dict[str, Scale]:
     """By task, from a run's configuration; what is damaged is left out."""
     tasks = table.get("task")
     found = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
-    return {str(task.get("name")): scale_of(task.get("metric"), task.get("loss")) for task in found}
+    return {str(task.get("name")): _recorded(task) for task in found}
+
+
+def _recorded(task: Mapping[str, Any]) -> Scale:
+    """A run folder names every metric but accuracy, which older ones did not."""
+    loss = task.get("loss")
+    old = OLD_DEFAULTS.get(loss) if isinstance(loss, str) else None
+    return scale_of(task.get("metric") or old or ACCURACY)

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,17 @@ def continues(folder: Path, told: dict[str, Any] | None = None) -> str:
                 f"`fedmux flower up {folder / EXPERIMENT} -o {folder}`"
             )
         return f"`{command}` continues it"
+    if only_in_python_in(folder):
+        return f"in Python, fedmux.resume({str(folder)!r}, experiment=...) continues it"
     return f"`fedmux resume {folder}` continues it"
+
+
+def only_in_python_in(folder: Path) -> bool:
+    """Whether the experiment has parts that were given in Python and cannot be imported: `<lambda>`."""
+    try:
+        return re.search(r'= "<[^"]*>"', (folder / EXPERIMENT).read_text("utf-8", "replace")) is not None
+    except OSError:
+        return False
 
 
 def _told(file: Path) -> tuple[dict[str, Any], bool]:

@@ -10,6 +10,7 @@ from fedmux.distributed.team import TeamLost
 from fedmux.errors import FedmuxError, Interrupted
 from fedmux.importing import FAILURES, first_line, place_in_own_code
 from fedmux.runs.layout import ERROR
+from fedmux.runs.state import continues
 from fedmux.training.training import Training
 
 
@@ -47,9 +48,7 @@ def _all_of(error: BaseException) -> str:
 
 
 def _told(line: str, whole: str, folder: Path) -> FedmuxError:
-    told = FedmuxError(
-        f"{line}; all of it is in {folder / ERROR}; mend it, then `fedmux resume {folder}` continues"
-    )
+    told = FedmuxError(f"{line}; all of it is in {folder / ERROR}; mend it, then {continues(folder)}")
     with suppress(OSError):  # a full disk
         (folder / ERROR).write_text(whole, "utf-8")
     told.kept = True

@@ -10,6 +10,7 @@ from fedmux.distributed.team import from_environment
 from fedmux.distributed.workers import count
 from fedmux.errors import FedmuxError
 from fedmux.experiment import Experiment
+from fedmux.experiment.metric import MetricChoice
 from fedmux.importing import first_line, name_of
 from fedmux.settings import Checked
 
@@ -49,6 +50,7 @@ def _own_objects(experiment: Experiment) -> Iterator[tuple[str, object]]:
     for task in experiment.tasks:
         for key in type(task).model_fields:
             thing = getattr(task, key)
+            thing = thing.name if isinstance(thing, MetricChoice) else thing
             if callable(thing) and not isinstance(thing, Checked):
                 yield f'task "{task.name}": {key} "{name_of(thing)}"', thing
     yield f'method "{name_of(type(experiment.method))}"', type(experiment.method)

@@ -1,11 +1,15 @@
 """The figures of a round: what it cost per task, how good the models are, how probabilities are spread."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedmux.allocation.plan import Probabilities
 from fedmux.fleet import TRAINED_SIGNALS
 from fedmux.population import Bools, Floats, Population
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
+from fedmux.runs.scale import over_tasks_of
+from fedmux.tasks.task import Task
 from fedmux.training.driver import Played, Surroundings
 from fedmux.training.guarding import medians
 from fedmux.training.state import State
@@ -69,7 +73,8 @@ class Meter(Surroundings):
             used = int(played.deliveries.steps[s])
             if trained:
                 used = int(task.local.steps(asked).sum() + task.local.steps(sizes[rows & back & again]).sum())
-            work[task.name] = TaskRound(
+            work[task.name] = replace(
+                _unscored(task),
                 jobs=int(assignment.count[rows & back].sum()),
                 uploads=uploads,
                 reports=scalars * len(asked),
@@ -112,6 +117,7 @@ class Meter(Surroundings):
 
     def evaluate(self, entry: Round, state: State, people: Population) -> dict[int, str]:
         """Add scores and progress; returns the tasks that have diverged, with the reason."""
+        entry.measure = over_tasks_of(self.experiment.scales.values())
         part = self.experiment.evaluation.report
         scores = self.fleet.evaluate(state.models, part)
         progress = self.yardstick.progress(scores.score, part)
@@ -120,11 +126,10 @@ class Meter(Surroundings):
         sound = np.isfinite(scores.score) & np.isfinite(scores.loss)
         for s, task in enumerate(tasks):
             if running[s]:
-                figures = entry.tasks.setdefault(task.name, TaskRound())
+                figures = entry.tasks.setdefault(task.name, _unscored(task))
                 if sound[s]:  # JSON has only finite numbers
                     figures.score, figures.loss = float(scores.score[s]), float(scores.loss[s])
                     figures.progress = float(progress[s]) if np.isfinite(progress[s]) else None
-                    figures.metric = task.scale.name
         if self.experiment.evaluation.clients:
             clients = self.fleet.client_scores(state.models, people.available)
             losses = medians(clients.loss)
@@ -142,6 +147,10 @@ class Meter(Surroundings):
     def _running(self, state: State) -> Bools:
         """S: the tasks in training in the round just completed."""
         return self.setting.running(max(state.round - 1, 0))
+
+
+def _unscored(task: Task) -> TaskRound:
+    return TaskRound(metric=task.scale.name, plain=task.scale.plain)
 
 
 def over_clients(scores: Floats) -> dict[str, float]:

@@ -22,6 +22,7 @@ from fedmux.importing import only_in_python
 from fedmux.runs.layout import CLIENTS
 from fedmux.runs.places import folder_for
 from fedmux.runs.reading import Run, read_table
+from fedmux.runs.scale import scales_of
 from fedmux.runs.state import continues
 from fedmux.runs.writing import RunFolder
 from fedmux.training import limits
@@ -95,6 +96,11 @@ def to_resume(folder: Path, experiment: Experiment | None, execution: Mapping[st
         return None
     known = read_table(folder)  # what is wrong with its keys is told below
     experiment = experiment or validated(Experiment, known, str(folder / "experiment.toml"))
+    if experiment.scales != scales_of(known):
+        raise FedmuxError(
+            f"{folder}: its tasks are not scored by the experiment's metrics, and a run keeps its own; use "
+            "another -o for a new run"
+        )
     if not _holds(experiment.table(), known):
         raise FedmuxError(f"{folder}: was started with a different experiment; use another -o for a new run")
     return experiment.executed(execution)

@@ -27,6 +27,7 @@ class State:
     watch: Watch  # the last sound models, and the paused tasks
     round: int = 0  # rounds completed
     seconds: float = 0.0  # wall-clock time so far
+    starts: dict[str, list[float]] = field(default_factory=dict)  # where progress begins, by held-out part
     idle: set[str] = field(default_factory=set)  # tasks that no present client has
 
     def tensors(self, tasks: Sequence[Task]) -> dict[str, Tensor]:
@@ -42,7 +43,12 @@ class State:
 
     def outside(self) -> dict[str, Any]:
         """For a checkpoint, all that is not a tensor, as JSON values."""
-        return {"seconds": self.seconds, "paused": sorted(self.idle), "watch": self.watch.state()}
+        return {
+            "seconds": self.seconds,
+            "paused": sorted(self.idle),
+            "watch": self.watch.state(),
+            "starts": self.starts,
+        }
 
     def restore(self, checkpoint: Checkpoint, tasks: Sequence[Task]) -> None:
         """From a checkpoint; the current models give shapes and devices."""
@@ -55,6 +61,7 @@ class State:
             )
             for task, start in zip(tasks, self.models)
         ]
+        self.starts.update(outside.get("starts", {}))
         self.watch.restore(outside.get("watch", {}), _under("sound.", tensors), self.models)
         for task, retries in zip(tasks, self.watch.retries.tolist()):
             task.slow_down(retries)

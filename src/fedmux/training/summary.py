@@ -13,7 +13,7 @@ from fedmux.population import Ints
 from fedmux.runs.layout import RELEASES
 from fedmux.runs.reading import Run, read_releases
 from fedmux.runs.rounds import OverTasks, Round, TaskRound
-from fedmux.runs.scale import Scale
+from fedmux.runs.scale import Scale, over_tasks_of
 from fedmux.runs.statistics import FINAL_ROUNDS, final
 from fedmux.tasks.task import Task
 from fedmux.training.setting import Setting
@@ -50,7 +50,7 @@ def summarise(experiment: Experiment, rounds: Sequence[Round], reached: bool) ->
         "rounds": last.round,
         "final_rounds": min(FINAL_ROUNDS, last.round),
         "stopped_at_target": reached,
-        **_over_tasks(curves, last.round),
+        **_over_tasks(curves, last.round, over_tasks_of(experiment.scales.values())),
         "tasks": {
             name: {
                 **_final(curve, last.round, experiment.scales[name]),
@@ -85,21 +85,18 @@ def _final(curve: Curve, rounds: int, scale: Scale) -> dict[str, Any]:
     progress = final(_progress(curve), rounds)
     if last.plain:
         return {"accuracy": score, "last_accuracy": last.score}
-    if last.accuracy is not None:
-        return {"accuracy": score, "last_accuracy": last.score, "progress": progress}
     words = scale.words()
     named = {"metric": words.pop("name"), **words}
     return {**named, "score": score, "last_score": last.score, "progress": progress}
 
 
-def _over_tasks(curves: dict[str, Curve], rounds: int) -> dict[str, Any]:
-    """Final progress over the tasks, as accuracy where all are scored by it; nothing if one has no target."""
+def _over_tasks(curves: dict[str, Curve], rounds: int, measure: str) -> dict[str, Any]:
+    """Final progress over the tasks; nothing if one has no target."""
     found = [final(_progress(curve), rounds) for curve in curves.values()]
     known = [value for value in found if value is not None]
     if not known or len(known) < len(found):
         return {}
-    plain = all(curve[-1][1].plain for curve in curves.values())
-    return {"accuracy" if plain else "progress": asdict(OverTasks.of(np.array(known)))}
+    return {measure: asdict(OverTasks.of(np.array(known)))}
 
 
 def _rounds_to(experiment: Experiment, curve: list[tuple[int, float]]) -> dict[str, int | None]:

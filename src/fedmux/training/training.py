@@ -84,8 +84,9 @@ class Training:
         checkpoint = self.checkpoints.open(self.fleet.journal)
         self._remark()
         self.teller.tell(self.fleet.journal.take_failures())
-        for part in self._parts():
+        for part in sorted(self._parts()):  # in every process in the same order
             self.yardstick.lay(self.state.models, part)
+        self.state.starts = self.yardstick.starts
         if checkpoint is not None:
             self.state.restore(checkpoint, self.fleet.tasks)
             return

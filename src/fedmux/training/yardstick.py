@@ -15,17 +15,22 @@ class Yardstick:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.starts: dict[str, Floats] = {}
+        self.starts: dict[str, list[float]] = {}  # of each task
 
     def lay(self, models: list[Model], part: str) -> None:
         """From the models before any training."""
-        scales = [task.scale for task in self.fleet.tasks]
-        first = np.full(len(scales), np.nan)
-        if any(scale.start == FIRST for scale in scales):
-            first = self.fleet.evaluate(models, part).score
-        self.starts[part] = np.array(
-            [_start(task, part, float(score)) for task, score in zip(self.fleet.tasks, first)]
-        )
+        tasks = self.fleet.tasks
+        if all(task.scale.plain for task in tasks):
+            self.starts[part] = [0.0] * len(tasks)
+            return
+        scores = self.fleet.evaluate(models, part)
+        for task, score, loss in zip(tasks, scores.score, scores.loss):
+            if np.isnan(score) and np.isfinite(loss):
+                raise FedmuxError(
+                    f'task "{task.name}": {task.scale.name} is not defined on the {part} part, where '
+                    "all targets are alike; hold out more points, or take another metric"
+                )
+        self.starts[part] = [_start(task, part, float(score)) for task, score in zip(tasks, scores.score)]
 
     def progress(self, scores: Floats, part: str) -> Floats:
         """S; NaN where a metric has no target."""

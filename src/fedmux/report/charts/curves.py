@@ -6,7 +6,7 @@ cell of a comparison); with several seeds a band shows their range.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -21,8 +21,15 @@ from fedmux.runs.scale import ACCURACIES, Scale
 Metrics = list[Round]  # of a run
 Groups = dict[str, list[Metrics]]  # the runs of each label
 BAND = "band: range over seeds"
-LOWER = ", lower is better"  # after the title of an axis; the panel says it
 ACCURACY_TITLE = "Accuracy of each task"
+
+
+class Axis(NamedTuple):
+    """Of a task's figures; tasks that have the same share a panel."""
+
+    title: str
+    lower: bool = False  # is better, which the panel says
+    share: bool = False  # shown in per cent
 
 
 def by_label(histories: Sequence[History]) -> dict[str, list[History]]:
@@ -142,7 +149,7 @@ def measure_of(groups: Groups) -> str:
     return PROGRESS if unlike else ACCURACY
 
 
-def task_chart(groups: Groups, key: str, title: str, axes: Mapping[str, str]) -> Chart | None:
+def task_chart(groups: Groups, key: str, title: str, axes: Mapping[str, Axis]) -> Chart | None:
     """Tasks of one method in one panel for each axis; several methods side by side, a panel for each task."""
     labels, tasks = list(groups)[: thin.MOST_SERIES], tasks_of(groups)
     single = len(labels) == 1
@@ -159,25 +166,28 @@ def task_chart(groups: Groups, key: str, title: str, axes: Mapping[str, str]) ->
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
     marks = set_back_rows(groups, rows, width)
-    alike: dict[str, list[str]] = {}  # tasks whose figures can share an axis
+    alike: dict[Axis, list[str]] = {}  # tasks whose figures can share an axis
     for task in dict.fromkeys(row["task"] for row in rows):
         alike.setdefault(axes[task], []).append(task)
-    domains = {what: span([row for row in rows if row["task"] in own]) for what, own in alike.items()}
-    notes.append("logarithmic axis" if any(map(far_apart, domains, domains.values())) else "")
+    domains = {axis: span([row for row in rows if row["task"] in own]) for axis, own in alike.items()}
+    notes.append(
+        "logarithmic axis" if any(far_apart(axis.title, domain) for axis, domain in domains.items()) else ""
+    )
     notes.append("cross: diverged and set back" if marks else "")
     panels: list[Chart] = []
-    for what, own in alike.items():
+    for axis, own in alike.items():
         for tasks_shown in [own] if single else [[task] for task in own]:
             panel = lines(
                 [row for row in rows if row["task"] in tasks_shown],
                 *(("task", "task", shown) if single else ("label", "method", labels)),
-                what.removesuffix(LOWER),
-                last=last_round(groups),
-                domain=domains[what],
+                axis.title,
+                x=style.rounds_axis(last_round(groups)),
+                domain=domains[axis],
+                share=axis.share,
                 small=not single or len(alike) > 1,
                 marks=[mark for mark in marks if mark["task"] in tasks_shown],
             )
-            lower = LOWER if what.endswith(LOWER) else ""
+            lower = ", lower is better" if axis.lower else ""
             named = "" if single and len(alike) == 1 else ", ".join(tasks_shown)
             panels.append(panel.properties(title=style.panel_title(f"{named}{lower}")))
     panels[0] = panels[0].add_params(style.picked("task" if single else "label"))
@@ -194,7 +204,7 @@ def score_chart(histories: Sequence[History]) -> Chart | None:
 
 def _scores(groups: Groups, scales: Mapping[str, Scale]) -> Chart | None:
     axes = {task: _axis(scales.get(task, ACCURACIES)) for task in tasks_of(groups)}
-    what = ACCURACY_TITLE if {*axes.values()} <= {ACCURACY} else "Score of each task"
+    what = ACCURACY_TITLE if {*axes.values()} <= {_axis(ACCURACIES)} else "Score of each task"
     return task_chart(groups, "score", what, axes)
 
 
@@ -212,7 +222,9 @@ def over_tasks(histories: Sequence[History]) -> Chart | None:
             return None
         what = "variance over tasks" if key == "variance" else measure
         titled = {"mean": "mean", "minimum": "worst task", "variance": "variance"}[key]
-        panel = lines(rows, "label", "method", labels, what, last=last, domain=span(rows), small=True)
+        panel = lines(
+            rows, "label", "method", labels, what, x=style.rounds_axis(last), domain=span(rows), small=True
+        )
         panels.append(panel.properties(title=style.panel_title(titled)))
     notes = [
         labels[0] if len(labels) == 1 else "",
@@ -238,7 +250,7 @@ def method_chart(groups: Groups, title: str) -> Chart | None:
         thin.cut_note(len(labels), len(groups), "methods"),
     ]
     what = f"{measure_of(groups)}, mean over tasks"
-    chart = lines(rows, "label", "method", labels, what, last=last, domain=span(rows))
+    chart = lines(rows, "label", "method", labels, what, x=style.rounds_axis(last), domain=span(rows))
     return chart.add_params(style.picked("label")).properties(title=style.titled(title, notes))
 
 
@@ -269,9 +281,9 @@ def cost_chart(histories: Sequence[History], cost: str, title: str, what: str) -
     return chart.add_params(style.picked("label")).properties(title=style.titled(titled, notes))
 
 
-def _axis(scale: Scale) -> str:
-    """The title of an axis, and which way is better where that has to be said."""
-    return ACCURACY if scale.name in ACCURACY else scale.title + (LOWER if scale.better == "lower" else "")
+def _axis(scale: Scale) -> Axis:
+    title = ACCURACY if scale.name == ACCURACIES.name else scale.title
+    return Axis(title, scale.better == "lower", scale.share and scale.name != ACCURACIES.name)
 
 
 def task_accuracy(metrics: Metrics, title: str, scales: Mapping[str, Scale] | None = None) -> Chart:

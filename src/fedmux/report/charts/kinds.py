@@ -46,7 +46,7 @@ def _of_one(draw: Callable[[History], Chart | None]) -> Callable[[Sequence[Histo
 
 def _of_tasks(key: str, title: str, what: str) -> Callable[[Sequence[History]], Chart | None]:
     return lambda histories: curves.task_chart(
-        curves.metrics_of(histories), key, title, defaultdict(lambda: what)
+        curves.metrics_of(histories), key, title, defaultdict(lambda: curves.Axis(what))
     )
 
 

@@ -19,16 +19,16 @@ def lines(
     what: str,
     *,
     x: alt.X | None = None,
-    last: int | None = None,
     domain: tuple[float, float] | None = None,
     small: bool = False,
     marks: Rows | None = None,
+    share: bool = False,
 ) -> alt.LayerChart | alt.FacetChart:
     """Lines coloured by a field, bands where rows have a range, points that answer to the mouse; crosses at
     some of the rows."""
-    x = style.rounds_axis(last) if x is None else x
+    x = style.rounds_axis() if x is None else x
     size = (style.SMALL, style.LOW) if small else (style.WIDTH, style.HEIGHT)
-    form = value_format(rows, what)
+    form = style.PERCENT if share else value_format(rows, what)
     scale = alt.Scale(domain=list(domain), nice=5) if domain else alt.Scale(zero=False)
     if far_apart(what, domain):
         scale = alt.Scale(domain=list(domain or ()), type="log", nice=False)
@@ -73,7 +73,7 @@ def far_apart(what: str, domain: tuple[float, float] | None) -> bool:
 
 def value_format(rows: Rows, what: str) -> str:
     """Per cent for accuracies and progress."""
-    share = ACCURACY in what and all(0 <= row["value"] <= 1 for row in rows)
+    share = what.startswith(ACCURACY) and all(0 <= row["value"] <= 1 for row in rows)
     return style.PERCENT if share or what.startswith(PROGRESS) else style.PLAIN
 
 

@@ -12,6 +12,8 @@ from fedmux.runs.rounds import Round
 from fedmux.runs.scale import ACCURACY
 
 QUANTILES = ("p10", "p25", "median", "p75", "p90")
+PROBABILITY, ON_OWN = "probability to train", "accuracy on own data"
+SHARES = (PROBABILITY, ON_OWN)
 BANDS = "line: median; bands: middle half and middle 80 % of the clients"
 
 
@@ -50,7 +52,7 @@ def client_accuracy(history: History) -> Chart | None:
         return None
     panels: list[Chart] = []
     titles = {task: history.scales[task].title for task in tasks}
-    axes = {task: f"{title} on own data" if title == ACCURACY else title for task, title in titles.items()}
+    axes = {task: ON_OWN if title == ACCURACY else title for task, title in titles.items()}
     for what in dict.fromkeys(axes.values()):
         panels += _panels(history, [task for task in tasks if axes[task] == what], rows, what)
     measure = "Accuracy" if history.measure == "accuracy" else "Score"
@@ -64,7 +66,7 @@ def probability(history: History) -> Chart | None:
     saturated = saturated_rows(history.metrics, width)
     if not rows:
         return None
-    panels = _panels(history, tasks, rows, "probability to train")
+    panels = _panels(history, tasks, rows, PROBABILITY)
     if saturated:
         panels.append(_saturated(history, saturated))
     return style.joined(panels, "Probabilities of the clients", _notes(history, tasks, width))
@@ -101,7 +103,8 @@ def _panels(history: History, tasks: list[str], rows: Rows, what: str) -> list[C
     if not ends:
         return []
     limits = span(ends) or (0.0, 1.0)
-    share = "probability" in what or ("accuracy" in what and all(0 <= row["value"] <= 1 for row in ends))
+    within = all(0 <= row["value"] <= 1 for row in ends)
+    share = within if what in SHARES else history.scales[tasks[0]].share
     scale = alt.Scale(domain=[min(limits[0], 0.0), limits[1]], nice=5)
     axis = alt.Axis(format=style.PERCENT if share else style.PLAIN, tickCount=5)
     panels: list[Chart] = []
