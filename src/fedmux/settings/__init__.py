@@ -1,4 +1,4 @@
-"""What a user sets, checked: the base of every section and method, and how its mistakes are told."""
+"""The base class of every section and method that a user sets, and the wording of their errors."""
 
 from fedmux.settings.checked import Checked
 
