@@ -211,7 +211,7 @@ def test_markup_in_a_name_is_text(page: Page, address: str) -> None:
 def test_a_broken_run_opens(page: Page, address: str) -> None:
     page.goto(f"{address}/")
     page.locator('tr[data-key="broken"]').get_by_role("link").click()
-    expect(page.locator(".problem")).to_contain_text("experiment.toml is missing")
+    expect(page.locator(".problem")).to_contain_text("experiment.toml: is missing")
     expect(page.locator("#drawing")).to_have_text("There is nothing to draw yet.")
 
 
