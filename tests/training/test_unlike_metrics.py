@@ -312,6 +312,14 @@ def test_a_metric_that_is_not_defined_on_the_held_out_points_is_told(tmp_path: P
         fedmux.run(experiment(tasks=[{**task, "metric": "auc", "learning_rate": 0.1}]), tmp_path / "run")
 
 
+@pytest.mark.parametrize("metric", [None, "perplexity", "fedmux.tasks.metrics:accuracy"])
+def test_a_task_whose_name_has_dots_is_not_taken_for_damage(metric: str | None, tmp_path: Path) -> None:
+    tasks = [{**table()["task"][0], "name": "v1.2", "metric": metric}]
+    run = fedmux.run(experiment_of(**table(rounds=1, task=tasks)), tmp_path / "run")
+    assert run.summary["tasks"].keys() == {"v1.2"}
+    assert History.read(run.path).problem is None
+
+
 def test_a_target_accuracy_needs_targets() -> None:
     tasks = table()["task"]
     tasks[0] |= {"metric": "fedmux.tasks.metrics:absolute_error"}

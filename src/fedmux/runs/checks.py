@@ -35,8 +35,9 @@ SHOWN = {  # besides, where it is shown by itself
 
 def summary_problem(summary: Mapping[str, Any], shown: bool = True) -> str | None:
     """`shown`: it must also have what only its own table shows."""
-    for keys, kind in (FIGURES | _scores(summary) | (SHOWN if shown else {})).items():
-        if problem := _odd(summary, keys.split("."), kind):
+    known = [(keys.split("."), kind) for keys, kind in (FIGURES | (SHOWN if shown else {})).items()]
+    for keys, kind in [*known, *_scores(summary)]:
+        if problem := _odd(summary, keys, kind):
             return problem
     diverged = summary.get("diverged", {})
     whole = isinstance(diverged, dict) and all(
@@ -46,17 +47,20 @@ def summary_problem(summary: Mapping[str, Any], shown: bool = True) -> str | Non
     return None if whole else "diverged is no table of tasks"
 
 
-def _scores(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The final scores that a summary must hold, and figures over tasks if each of them has a target."""
+def _scores(summary: Mapping[str, Any]) -> list[tuple[list[str], str]]:
+    """The final scores that a summary must hold, and figures over tasks if each of them has a target.
+
+    By lists of keys, since a task's name may have dots.
+    """
     tasks = summary.get("tasks")
     if not isinstance(tasks, dict) or not tasks:
-        return {"tasks.*": TABLE}
+        return [(["tasks", "*"], TABLE)]
     unlike = {name for name, found in tasks.items() if isinstance(found, dict) and "metric" in found}
-    wanted = {f"tasks.{name}.{'score' if name in unlike else 'accuracy'}": NUMBER for name in tasks}
+    wanted = [["tasks", name, "score" if name in unlike else "accuracy"] for name in tasks]
     measure = "progress" if "progress" in summary else "accuracy"
     if measure in summary or not unlike:
-        wanted |= {f"{measure}.mean": NUMBER, f"{measure}.minimum": NUMBER}
-    return wanted
+        wanted += [[measure, "mean"], [measure, "minimum"]]
+    return [(keys, NUMBER) for keys in wanted]
 
 
 def _odd(table: Any, keys: list[str], kind: str, above: str = "") -> str | None:
