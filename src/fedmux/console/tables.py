@@ -95,18 +95,30 @@ def comparison_table(rows: list[dict[str, Any]], name: str) -> Table:
 
 def scores_table(rows: list[dict[str, Any]]) -> Table:
     """Final scores of unlike tasks, each in its own unit."""
-    scales = {task: Scale(**words) for row in rows for task, words in row["metrics"].items()}
-    lower = [task for task, scale in scales.items() if scale.better == "lower"]
+    scales: dict[str, set[Scale]] = {}  # of each task: several, if its metric is varied
+    for row in rows:
+        for task, words in row["metrics"].items():
+            scales.setdefault(task, set()).add(Scale(**words))
+    one = {task: next(iter(found)) for task, found in scales.items() if len(found) == 1}
+    lower = [task for task, scale in one.items() if scale.better == "lower"]
     table = Table(
         Column("method", overflow="fold"),
-        *(Column(f"{task}\n{scale.title}", justify="right") for task, scale in scales.items()),
+        *(Column(f"{task}\n{one[task].title}" if task in one else task, justify="right") for task in scales),
         title="final score of each task",
         caption=f"mean over seeds{'; lower is better: ' if lower else ''}{', '.join(lower)}",
     )
     for row in sorted(rows, key=_best_first):
-        scores = (scale.show(row["tasks"].get(task), unit=False) for task, scale in scales.items())
-        table.add_row(row["label"], *scores)
+        table.add_row(row["label"], *(_score(row, task, named=task not in one) for task in scales))
     return table
+
+
+def _score(row: dict[str, Any], task: str, named: bool) -> str:
+    """In its unit; with the metric's name where the head of the column cannot have it."""
+    if task not in row["metrics"]:
+        return "-"
+    scale = Scale(**row["metrics"][task])
+    shown = scale.show(row["tasks"].get(task), unit=named)
+    return f"{shown} {scale.name}" if named else shown
 
 
 def _best_first(row: dict[str, Any]) -> float:

@@ -75,7 +75,7 @@ def report(histories: Sequence[History], title: str) -> str:
             for history in histories
             for task, round in history.diverged.items()
         ],
-        "tasks": [(task, scale.title) for task, scale in scales.items()],
+        "tasks": [(task, _titles(histories, task)) for task in scales],
         "charts": charts,
         "details": [
             (label, figures.of([history], f"run{place}-", of_one))
@@ -191,6 +191,12 @@ def _line(label: str, runs: Sequence[History], full: dict[int, float]) -> dict[s
             for task, scale in scales.items()
         },
     }
+
+
+def _titles(histories: Sequence[History], task: str) -> str:
+    """By what a task is scored; several, if its metric was varied."""
+    found = [history.scales[task].title for history in histories if task in history.scales]
+    return " or ".join(dict.fromkeys(found))
 
 
 def _by_seed(runs: Sequence[History]) -> dict[int, float]:
