@@ -16,7 +16,7 @@ Process = subprocess.Popen[bytes]
 
 
 class Course:
-    """A run as its processes show it: whether it goes on, and why it does not."""
+    """A run as its processes show it: whether it is still going, and why it ended."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ def interruptible(hint: str) -> Iterator[Callable[[], None]]:
 
 
 def _followed() -> int | None:
-    """The parent, if this process is to end with it; None in the background, where it goes on.
+    """The parent, if this process is to end with it; None in the background, where it keeps running.
 
     A shell gives its jobs, and setsid its command, a process group of their own; nohup ignores SIGHUP; `&`
     in a script ignores SIGINT.
