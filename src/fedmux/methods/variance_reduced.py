@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedmux.aggregation import Aggregator, Unbiased
-from fedmux.aggregation.stale import OptimalStale, Stale
+from fedmux.aggregation.stale import PlannedStale, Stale
 from fedmux.aggregation.store import ClientStore, NumberFormat, Storage
 from fedmux.allocation import Allocator
 from fedmux.allocation.plan import Draws, Signal
@@ -115,7 +115,7 @@ class BestStale(GvrStale):
     signal: ClassVar[Signal] = "projection"
 
     def aggregator(self) -> Aggregator:
-        return OptimalStale(self.store())
+        return PlannedStale(self.store())
 
     def check(self, tasks: int) -> None:
         if self.report_share < 1:
