@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmux.allocation.draws import dependent_rounding, systematic
 from fedmux.errors import FedmuxError
-from fedmux.population import Bools, Floats, Ints, Population
+from fedmux.population import Bools, Floats, Ints, Population, row_sums
 from fedmux.randomness import Stream, generator
 
 Draws = Literal["independent", "systematic", "dependent-rounding"]
@@ -208,7 +208,7 @@ class Probabilities:
 
     def _active(self, rng: np.random.Generator) -> Ints:
         """The client of each processor that trains something, with repetition."""
-        total = self.probability.sum(1)
+        total = row_sums(self.probability)
         if self.clients is not None:
             candidates = np.flatnonzero(total > 0)
             return np.sort(rng.choice(candidates, min(self.clients, len(candidates)), replace=False))

@@ -13,7 +13,7 @@ import numpy as np
 from fedmux.allocation.costs import cost_probabilities
 from fedmux.allocation.optimal import checked, optimal_probabilities
 from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal, Signals
-from fedmux.allocation.random import uniform_choice
+from fedmux.allocation.random import uniform_choice, uniform_entry
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
 
@@ -53,13 +53,15 @@ class VarianceReduced(Allocator):
             before = np.full(len(load), np.nan) if self.load is None else self.load
             mixed_in = np.where(np.isnan(before), load, 0.9 * before + 0.1 * load)
             self.load = np.where(people.available.any(0), mixed_in, before)  # an absent task has no load
-            scores = scores / np.where(self.load > 0, self.load, 1.0)
+            scores /= np.where(self.load > 0, self.load, 1.0)
         mean = scores[people.available].mean() if people.available.any() else 0.0
-        scores = np.where(people.available, scores + self.options.floor * mean, 0.0)
+        scores += self.options.floor * mean
+        scores *= people.available
         return mixed(state, scores, self.options.mixing, self.options.draws)
 
     def _scores(self, state: RoundState) -> Floats:
-        """U (N x S); with partial reports, remembered scores, or a task's largest for clients never seen."""
+        """U (N x S), an array of its own; with partial reports, remembered scores, or a task's largest for
+        clients never seen."""
         available = state.population.available
         reported = self.scores(state)
         if self.options.report_share >= 1:
@@ -79,7 +81,8 @@ class VarianceReduced(Allocator):
         weight = people.shares / np.maximum(people.capacity, 1)[:, None]
         if self.signal == "loss":
             assert signals.losses is not None
-            return weight * np.abs(signals.losses)
+            weight *= np.abs(signals.losses)
+            return weight
         assert signals.norms is not None
         return weight * signals.norms / state.learning_rates
 
@@ -116,7 +119,7 @@ def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Pro
     """
     people = state.population
     jobs = state.budget.of_processors(people.total_processors)
-    uniform = uniform_choice(people.available)
+    each = uniform_entry(people.available)  # of Random for a client's own tasks
     units = np.ones(people.tasks) if state.units is None else state.units
     if (state.costs == 1).all() and (units == 1).all():
         best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
@@ -126,10 +129,13 @@ def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Pro
         best = cost_probabilities(
             scores, people.capacity, jobs, state.costs, units=units, available=people.available
         )
+        uniform = uniform_choice(people.available)
         if (units > 1).any():
-            uniform = uniform / np.maximum(uniform @ units, 1.0)[:, None]
+            most = np.maximum(uniform @ units, 1.0)
+            each, uniform = each / most, uniform / most[:, None]
         spend = float((people.processors @ uniform) @ state.costs)
         active = min(1.0, jobs / spend) if spend > 0 else 0.0
     costs = None if (state.costs == 1).all() else state.costs
-    probability = (1 - mixing) * best + mixing * active * uniform
-    return Probabilities(probability, people.processors, draws=draws, costs=costs)
+    best *= 1 - mixing
+    best += people.available * (mixing * active * each)[:, None]
+    return Probabilities(best, people.processors, draws=draws, costs=costs)
