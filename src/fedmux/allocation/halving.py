@@ -1,17 +1,18 @@
-"""Dependent rounding of very many clients: marginals and numbers as exact as one by one, in arrays throughout.
+"""Dependent rounding of very many clients: the same promises as edge by edge, in arrays throughout.
 
-Client i's expected jobs y_is = B_i p_is become multiples of a step 2^-k and the step doubles until it is 1.
+Client i's expected jobs y_is = B_i p_is become multiples of a step 2^-k, and the step doubles until it is 1.
 
-- Halving: an odd multiple goes up or down by one step, at even odds, so means stay. Odd entries are paired within
-  their task, and within a client that could otherwise get more than B_i; the two of a pair go opposite ways.
-  Pairs form paths and even cycles, which always allow it. At most one entry of a task has no partner: sums over
-  a task, and over such a client, go to the next multiple up or down, so they never cross a whole number.
-- The first step: where B_i exceeds a client's total by a step for each task, its entries may go up or down as they
-  like. Systematic sampling along each task does it, over the clients in random order, and rounds the task's sum up
-  or down as well: few entries are left. Clients with less room join at finer steps, before the others; where the
-  points of a task fall then depends on how its sum was rounded so far, so that the sum of all is rounded once.
+- Halving: an odd multiple goes up or down by one step, at even odds, so means stay. Odd entries are paired
+  within their task, and within a client that could otherwise get more than B_i; the two of a pair go opposite
+  ways. Pairs form paths and even cycles, which always allow it. At most one entry of a task has no partner,
+  so sums over a task go to the next multiple up or down; the same holds for such a client. They never cross
+  a whole number, which is a multiple of every step.
+- The first step: where B_i exceeds a client's total by a step for each task, each of its entries may go up or
+  down, whatever the others do. Systematic sampling along a task, over clients in random order, does it and
+  rounds the task's sum as well; few entries are left. Clients with less room join before, at finer steps.
+  Where a task's points fall then depends on which way its sum went so far, so that the sum of all is rounded.
 
-The finest step is 2^-40: a probability of a client that is full to within that may be off by 1e-12.
+The finest step is 2^-40: probabilities of a client that is full to within that may be off by 1e-12.
 """
 
 from dataclasses import dataclass
@@ -36,28 +37,31 @@ class Entries:
 
 def halving(probability: Floats, processors: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """(client, task) of each busy processor. Every task gets its expected number, rounded up or down."""
-    tasks = probability.shape[1]
     levels, groups = _groups(probability, processors, rng)
-    order, sizes = np.concatenate(groups), [len(group) for group in groups]
-    limit = processors[order]
-    expected = np.zeros(tasks)  # of the clients that have joined
-    entries = _finest(probability[groups[0]] * processors[groups[0], None], limit[: sizes[0]], rng)
-    if len(entries.row):
-        expected += np.bincount(entries.task, entries.number, tasks) * 0.5**FINEST
-    joined = sizes[0]
+    order, limit = np.concatenate(groups), processors[np.concatenate(groups)]
+    full, joined = groups[0], len(groups[0])
+    entries = _finest(probability[full] * processors[full, None], processors[full], rng)
+    expected = _sums(entries, probability.shape[1]).astype(np.float64)  # of those that have joined, in steps
     for finer, level, group in zip(levels, levels[1:], groups[1:]):
-        for k in range(finer - 1, level - 1, -1):
+        for k in reversed(range(level, finer)):
             entries = _halved(entries, limit, k, rng)
-        entries = _join(entries, joined, probability, processors, group, level, expected, rng)
+        expected *= 0.5 ** (finer - level)
+        steps = np.ldexp(processors[group].astype(np.float64), level)
+        entries = _join(entries, joined, probability[group], steps, expected, rng)
         joined += len(group)
-    for k in range(levels[-1] - 1, -1, -1):
+    for k in reversed(range(levels[-1])):
         entries = _halved(entries, limit, k, rng)
     return np.repeat(order[entries.row], entries.number), np.repeat(entries.task, entries.number)
 
 
-def _groups(
-    probability: Floats, processors: Ints, rng: np.random.Generator
-) -> tuple[list[int], list[Ints]]:
+def _sums(entries: Entries, tasks: int) -> Ints:
+    """Steps of the entries of each task (S)."""
+    total = np.zeros(tasks, np.int64)
+    np.add.at(total, entries.task, entries.number)
+    return total
+
+
+def _groups(probability: Floats, processors: Ints, rng: np.random.Generator) -> tuple[list[int], list[Ints]]:
     """Levels k, the finest first, and the clients that join at each, in random order.
 
     The coarsest step is fine enough for clients that are up to a third full.
@@ -78,7 +82,7 @@ def _groups(
 
 
 def _finest(expected: Floats, limit: Ints, rng: np.random.Generator) -> Entries:
-    """Full clients, rounded to the finest step up or down; what a sum is off by then goes to the largest entry."""
+    """Full clients, in whole numbers of the finest step; the largest entry takes what the total is off by."""
     number = np.floor(expected * 2.0**FINEST + rng.random(expected.shape)).astype(np.int64)
     total = np.rint(np.minimum(expected.sum(1), limit) * 2.0**FINEST).astype(np.int64)
     if number.size:
@@ -88,25 +92,19 @@ def _finest(expected: Floats, limit: Ints, rng: np.random.Generator) -> Entries:
 
 
 def _join(
-    entries: Entries,
-    joined: int,
-    probability: Floats,
-    processors: Ints,
-    group: Ints,
-    level: int,
-    expected: Floats,
-    rng: np.random.Generator,
+    entries: Entries, joined: int, chances: Floats, steps: Floats, expected: Floats, rng: np.random.Generator
 ) -> Entries:
-    """The entries and those of clients that join at a level; adds to `expected` what is expected of them."""
-    tasks = probability.shape[1]
-    before = np.bincount(entries.task, entries.number, tasks)
-    ends = np.searchsorted(entries.task, np.arange(tasks + 1))
-    chances, steps = probability[group], processors[group] * 2.0**level
+    """The entries and those of clients that join: their probabilities, and their processors in steps.
+
+    Adds to `expected` (S) what is expected of them.
+    """
+    tasks = chances.shape[1]
+    before, ends = _sums(entries, tasks), np.searchsorted(entries.task, np.arange(tasks + 1))
     rows, numbers = [], []
     for task in range(tasks):
         length = chances[:, task] * steps
-        whole, above = np.divmod(expected[task] * 2.0**level, 1)
-        expected[task] += length.sum() * 0.5**level
+        whole, above = np.divmod(expected[task], 1)
+        expected[task] += length.sum()
         # The points u, u + 1, ... on a line on which the entries so far fill the first `above`: if their sum
         # was rounded up then a point fell there, otherwise none.
         point, up = rng.random(), before[task] > whole
@@ -119,8 +117,10 @@ def _join(
 
 
 def _sampled(length: Floats, first: float) -> tuple[Ints, Ints]:
-    """Which entries are above 0, and their whole numbers: up where a point first, first + 1, ... falls on one's
-    fraction."""
+    """Lengths as whole numbers, up where a point first, first + 1, ... falls on a fraction.
+
+    Returns the places and the numbers of those above 0.
+    """
     large = length >= 1
     whole = np.floor(length) if large.any() else None
     end = np.cumsum(length if whole is None else length - whole)
@@ -138,6 +138,8 @@ def _sampled(length: Floats, first: float) -> tuple[Ints, Ints]:
 def _halved(entries: Entries, limit: Ints, level: int, rng: np.random.Generator) -> Entries:
     """The entries in steps of 2^-level, from steps of half of that."""
     number = entries.number
+    if not len(number):
+        return entries
     odd = np.flatnonzero(number & 1)
     task = entries.task[odd]
     count = np.bincount(task)
@@ -150,9 +152,9 @@ def _halved(entries: Entries, limit: Ints, level: int, rng: np.random.Generator)
     heads = rng.random(int(pairs.sum())) < 0.5
     left, right = _within_rows(entries.row[odd], over)
     if len(left):
-        used, place = np.unique(np.concatenate([pair[left], pair[right]]), return_inverse=True)
+        used, coin = np.unique(np.stack([pair[left], pair[right]]), return_inverse=True)
         unlike = ~(side[left] ^ side[right])
-        heads[used] = _tossed(len(used), *np.split(place, 2), unlike, rng)
+        heads[used] = _tossed(len(used), coin[0], coin[1], unlike, rng)
     number = number >> 1
     number[odd] += heads[pair] ^ side
     kept = number > 0
@@ -173,8 +175,8 @@ def _within_rows(row: Ints, over: Bools) -> tuple[Ints, Ints]:
 def _tossed(coins: int, left: Ints, right: Ints, unlike: Bools, rng: np.random.Generator) -> Bools:
     """Fair coins, of which some two must come up alike, or unlike.
 
-    Every coin appears twice, as it is and turned over; what must agree is connected. A connected component and
-    its reverse are the two ways in which its coins can fall.
+    Every coin appears twice, as it is and turned over; what must agree is connected. A component and its
+    reverse are the two ways in which its coins can fall.
     """
     start = np.concatenate([left, left + coins])
     end = np.concatenate([right + coins * unlike, right + coins * ~unlike])

@@ -112,10 +112,10 @@ def checked(scores: Floats, capacity: Ints, available: Bools | None) -> tuple[Fl
     if capacity.dtype.kind not in "iu" or (capacity < 0).any():
         bad = int(np.argmax(~(capacity >= 0)))
         raise ValueError(f"capacity must be whole numbers of at least 0, client {bad} has {capacity[bad]}")
-    if not (scores.min(initial=0.0) >= 0 and scores.max(initial=0.0) < np.inf):  # NaN fails this too
-        wrong = available & ~(np.isfinite(scores) & (scores >= 0))
-        if not wrong.any():
-            return scores, capacity, available
+    if scores.min(initial=0.0) >= 0 and scores.max(initial=0.0) < np.inf:  # not with a NaN
+        return scores, capacity, available
+    wrong = available & ~(np.isfinite(scores) & (scores >= 0))
+    if wrong.any():
         client, task = (int(index[0]) for index in np.nonzero(wrong))
         raise ValueError(
             f"the score of client {client} for task {task} must be finite and at least 0, "
