@@ -1,7 +1,7 @@
 """One million clients x 5 tasks: plan, draw, check, learn from and record rounds, without local training.
 
     OMP_NUM_THREADS=1 python benchmarks/million_clients.py [--methods random,mmfl-lvr] [--jobs 12,1000,100000]
-        [--draws dependent-rounding] [--clients 1000000] [--tasks 5] [--rounds 3]
+        [--options draws=dependent-rounding] [--clients 1000000] [--tasks 5] [--rounds 3]
 
 Losses and norms that a method asks for are drawn at random, and so are those that it learns from. Each method
 has a process of its own. Printed are the seconds of CPU time of every round, which other work on the machine
@@ -12,6 +12,8 @@ import argparse
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -34,7 +36,7 @@ def main() -> None:
     parser.add_argument("--jobs", default="12,1000,100000")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--methods", default="random,mmfl-lvr")
-    parser.add_argument("--draws", help="for methods that have this option")
+    parser.add_argument("--options", default="", help="KEY=VALUE,..., for methods that have the option")
     arguments = parser.parse_args()
     for name in arguments.methods.split(","):
         child = get_context("spawn").Process(target=measure, args=(name, arguments))
@@ -45,11 +47,13 @@ def main() -> None:
 def measure(name: str, arguments: argparse.Namespace) -> None:
     """Print a method's figures."""
     method = find(name)
-    chosen = {"draws": arguments.draws} if arguments.draws and "draws" in method.model_fields else {}
+    options = dict(option.split("=") for option in arguments.options.split(",") if option)
+    chosen = {key: number_or_word(text) for key, text in options.items() if key in method.model_fields}
     imports, clock = peak(), time.process_time()
     people = population(arguments.clients, arguments.tasks)
+    title = " ".join([name, *map(str, chosen.values())])
     print(
-        f"{' '.join([name, *chosen.values()])}: {arguments.clients:,} clients x {arguments.tasks} tasks, "
+        f"{title}: {arguments.clients:,} clients x {arguments.tasks} tasks, "
         f"V = {people.total_processors:,}; population {time.process_time() - clock:.2f} s"
     )
     rounds, tasks = arguments.rounds, [{"name": f"task {s}"} for s in range(arguments.tasks)]
@@ -64,6 +68,10 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
                 print(f"  {jobs:9,.0f} jobs, round {number + 1}: {play(allocator, state, record)}")
         record.close()
     print(f"  peak memory {peak() / 2**30:.2f} GiB (imports alone {imports / 2**30:.2f} GiB)", flush=True)
+
+
+def number_or_word(text: str) -> float | str:
+    return float(text) if text[0].isdigit() else text
 
 
 def population(clients: int, tasks: int) -> Population:
@@ -103,27 +111,34 @@ def signals(allocator: Allocator, asked: Bools, number: int) -> Signals:
 
 def play(allocator: Allocator, state: RoundState, record: RunFolder) -> str:
     """Seconds of each part of a round, in words."""
-    clock = [time.process_time()]
-    plan = planned(allocator, state)
-    clock.append(time.process_time())
-    drawn = plan.draw(state.rng(Stream.DRAW))
-    clock.append(time.process_time())
-    check_draw(plan, drawn, state, type(allocator).__name__)
-    clock.append(time.process_time())
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(part: str) -> Iterator[None]:
+        start = time.process_time()
+        yield
+        seconds[part] = time.process_time() - start
+
+    with timed("plan"):
+        plan = planned(allocator, state)
+    with timed("draw"):
+        drawn = plan.draw(state.rng(Stream.DRAW))
+    with timed("check"):
+        check_draw(plan, drawn, state, type(allocator).__name__)
     if allocator.learns:
-        teach(allocator, state, drawn)
-    clock.append(time.process_time())
-    record.append(Round(state.round + 1), jobs_of(drawn, state))
-    clock.append(time.process_time())
-    parts = zip(("plan", "draw", "check", "learn", "record"), np.diff(clock))
-    return f"{', '.join(f'{part} {seconds:.3f}' for part, seconds in parts)} s; {len(drawn):,} updates"
+        seen = lessons(allocator, state, drawn)
+        with timed("learn"):
+            allocator.learn(state, seen)
+    with timed("record"):
+        record.append(Round(state.round + 1), jobs_of(drawn, state))
+    return f"{', '.join(f'{part} {took:.3f}' for part, took in seconds.items())} s; {len(drawn):,} updates"
 
 
-def teach(allocator: Allocator, state: RoundState, drawn: Assignment) -> None:
-    """The allocator learns from those that were drawn and had not been asked."""
+def lessons(allocator: Allocator, state: RoundState, drawn: Assignment) -> Signals:
+    """What the allocator learns of those that were drawn and had not been asked."""
     trained = np.zeros(state.population.sizes.shape, bool)
     trained[drawn.client, drawn.task] = True
-    allocator.learn(state, signals(allocator, trained & ~allocator.reporters(state), 1000 + state.round))
+    return signals(allocator, trained & ~allocator.reporters(state), 1000 + state.round)
 
 
 def jobs_of(drawn: Assignment, state: RoundState) -> np.ndarray:
