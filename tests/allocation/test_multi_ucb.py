@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 from conftest import population, round_state
+from fedmux.allocation import Fixed
+from fedmux.allocation.lessons import Lessons
 from fedmux.allocation.multi_ucb import MultiUcbAllocator
 from fedmux.population import Population
 
 PEOPLE = population(clients=9, tasks=3)
 
 
-def reported(people: Population, plan, loss) -> np.ndarray:
-    """N x S: losses of those who train."""
-    losses = np.full(people.sizes.shape, np.nan)
-    losses[plan.client, plan.task] = loss[plan.client, plan.task]
-    return losses
+def learn(allocator: MultiUcbAllocator, plan: Fixed, loss: np.ndarray) -> None:
+    """Those that train send their loss (from N x S)."""
+    lessons = Lessons(plan.client, plan.task, losses=loss[plan.client, plan.task])
+    allocator.learn(round_state(PEOPLE), lessons)
 
 
 def test_the_index_is_what_the_history_gives():
@@ -23,8 +24,10 @@ def test_the_index_is_what_the_history_gives():
     history: list[np.ndarray] = []
     for number in range(12):
         plan = allocator.plan(round_state(PEOPLE, round=number))
-        history.append(reported(PEOPLE, plan, rng.uniform(0.1, 3, PEOPLE.sizes.shape)))
-        learn(allocator, PEOPLE, history[-1])
+        loss = rng.uniform(0.1, 3, PEOPLE.sizes.shape)
+        history.append(np.full(loss.shape, np.nan))
+        history[-1][plan.client, plan.task] = loss[plan.client, plan.task]
+        learn(allocator, plan, loss)
     ages = discount ** np.arange(len(history))[::-1]
     for client, task in zip(*np.nonzero(PEOPLE.available)):
         losses = np.array([past[client, task] for past in history])
@@ -39,19 +42,13 @@ def test_the_index_is_what_the_history_gives():
         assert found == pytest.approx(PEOPLE.shares[client, task] * (mean + bonus))
 
 
-def learn(allocator: MultiUcbAllocator, people: Population, losses: np.ndarray) -> None:
-    from fedmux.allocation import Signals
-
-    allocator.learn(round_state(people), Signals(losses))
-
-
 def test_every_pair_is_tried_before_one_is_tried_again():
     people = Population(np.ones(8, int), np.full((8, 2), 5), np.ones((8, 2), bool))
     allocator, tried = MultiUcbAllocator(0.9, 1.0, False), np.zeros((8, 2), int)
     for number in range(4):
         plan = allocator.plan(round_state(people, round=number))
         np.add.at(tried, (plan.client, plan.task), 1)
-        learn(allocator, people, reported(people, plan, np.ones((8, 2))))
+        learn(allocator, plan, np.ones((8, 2)))
     assert (tried == 1).all()
 
 
@@ -62,7 +59,7 @@ def test_large_losses_are_picked_more_often_and_small_ones_now_and_then():
     for number in range(120):
         plan = allocator.plan(round_state(people, round=number, jobs=3))
         count[plan.client] += 1
-        learn(allocator, people, reported(people, plan, loss))
+        learn(allocator, plan, loss)
     assert count[:3].min() > 1.5 * count[3:].max()
     assert count[3:].min() >= 5
 
@@ -80,7 +77,7 @@ def test_what_is_known_of_a_task_is_forgotten_with_it():
     allocator = MultiUcbAllocator(0.9, 1.0, False)
     for number in range(6):
         plan = allocator.plan(round_state(PEOPLE, round=number))
-        learn(allocator, PEOPLE, reported(PEOPLE, plan, np.ones(PEOPLE.sizes.shape)))
+        learn(allocator, plan, np.ones(PEOPLE.sizes.shape))
     before = allocator.index(PEOPLE.shares)
     allocator.forget(1)
     after = allocator.index(PEOPLE.shares)

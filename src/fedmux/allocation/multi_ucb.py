@@ -1,6 +1,6 @@
 """Multi-UCB with rank lists (Bhuyan and Moharir 2022): clients are picked by optimistic guesses of a loss.
 
-An arm is a pair of client and task, its reward the loss before training that the client reports with its
+An arm is a pair of client and task, its reward the loss before training that the client sends with its
 update. With sums over past rounds that are discounted by gamma a round (L of losses, N of jobs, T of rounds),
 
     A_is = d_is (L_is / N_is + c sqrt(2 log T / N_is))
@@ -11,22 +11,19 @@ index is that of UCB-CS (Cho, Gupta, Joshi and Yagan 2020) for one task.
 
 import numpy as np
 
-from fedmux.allocation.plan import Allocator, Fixed, RoundState, Signals
+from fedmux.allocation.lessons import Lessons
+from fedmux.allocation.plan import Allocator, Fixed, RoundState
 from fedmux.allocation.turns import in_turns
-from fedmux.population import Bools, Floats
+from fedmux.population import Floats
 
 
 class MultiUcbAllocator(Allocator):
-    needs = frozenset({"loss"})
-    learns = True
+    learns = frozenset({"loss"})
 
     def __init__(self, discount: float, exploration: float, warm_start: bool) -> None:
         self.discount, self.exploration, self.warm_start = discount, exploration, warm_start
         self.losses = self.jobs = np.zeros((0, 0))  # N x S: L and N
         self.rounds = np.zeros(0)  # S: T
-
-    def reporters(self, state: RoundState) -> Bools:
-        return np.zeros_like(state.population.available)
 
     def plan(self, state: RoundState) -> Fixed:
         people = state.population
@@ -48,11 +45,10 @@ class MultiUcbAllocator(Allocator):
         bonus = self.exploration * np.sqrt(2 * np.log(np.maximum(self.rounds, 1.0)) / jobs)
         return np.where(tried, shares * (self.losses / jobs + bonus), np.inf)
 
-    def learn(self, state: RoundState, seen: Signals) -> None:
-        assert seen.losses is not None
-        heard = ~np.isnan(seen.losses)
-        self.losses = self.losses + np.where(heard, seen.losses, 0.0)
-        self.jobs = self.jobs + heard
+    def learn(self, state: RoundState, lessons: Lessons) -> None:
+        assert lessons.losses is not None
+        self.losses[lessons.client, lessons.task] += lessons.losses
+        self.jobs[lessons.client, lessons.task] += 1
 
     def forget(self, task: int) -> None:
         for values in (self.losses, self.jobs, self.rounds):

@@ -37,10 +37,10 @@ class Scored(Method):
     unbiased_when: ClassVar[dict[str, object] | None] = {}
 
     def allocator(self) -> Allocator:
-        return self.kind(
-            self.signal,
-            ScoreOptions(self.floor, self.mixing, self.normalise, self.report_share, draws=self.draws),
-        )
+        return self.kind(self.signal, self.score_options())
+
+    def score_options(self) -> ScoreOptions:
+        return ScoreOptions(self.floor, self.mixing, self.normalise, self.report_share, draws=self.draws)
 
     def aggregator(self) -> Aggregator:
         return Unbiased()
