@@ -52,6 +52,17 @@ def test_every_pair_is_tried_before_one_is_tried_again():
     assert (tried == 1).all()
 
 
+def test_a_job_that_does_not_come_back_is_not_given_out_again_and_again():
+    people = Population(np.ones(8, int), np.full((8, 1), 5), np.ones((8, 1), bool))
+    allocator, count = MultiUcbAllocator(0.9, 1.0, False), np.zeros(8)
+    for number in range(40):
+        plan = allocator.plan(round_state(people, round=number, jobs=2))
+        count[plan.client] += 1
+        back = plan.client >= 2  # the first two never return
+        learn(allocator, Fixed(plan.client[back], plan.task[back]), np.ones((8, 1)))
+    assert 0 < count[:2].max() < count[2:].min()
+
+
 def test_large_losses_are_picked_more_often_and_small_ones_now_and_then():
     people = Population(np.ones(10, int), np.full((10, 1), 5), np.ones((10, 1), bool))
     loss = np.where(np.arange(10) < 3, 5.0, 0.5)[:, None]

@@ -5,8 +5,9 @@ update. With sums over past rounds that are discounted by gamma a round (L of lo
 
     A_is = d_is (L_is / N_is + c sqrt(2 log T / N_is))
 
-and tasks take turns at picking the client with their largest A. A pair that was never tried comes first. The
-index is that of UCB-CS (Cho, Gupta, Joshi and Yagan 2020) for one task.
+and tasks take turns at picking the client with their largest A. Pairs that were never tried come first. A job
+that does not come back counts with a loss of 0, or it would be given out again and again. The index is that
+of UCB-CS (Cho, Gupta, Joshi and Yagan 2020) for one task.
 """
 
 import numpy as np
@@ -30,13 +31,15 @@ class MultiUcbAllocator(Allocator):
         if not self.losses.size:
             self.losses, self.jobs = np.zeros((2, *people.sizes.shape))
             self.rounds = np.zeros(people.tasks)
-        index = self.index(people.shares)
-        self.losses, self.jobs = self.discount * self.losses, self.discount * self.jobs
-        self.rounds = 1 + self.discount * self.rounds
         if self.warm_start and state.round < people.tasks:
             client = np.flatnonzero(people.available[:, state.round])
-            return Fixed(client, np.full(len(client), state.round))
-        return in_turns(state, index, people.available)
+            plan = Fixed(client, np.full(len(client), state.round))
+        else:
+            plan = in_turns(state, self.index(people.shares), people.available)
+        self.losses, self.jobs = self.discount * self.losses, self.discount * self.jobs
+        self.rounds = 1 + self.discount * self.rounds
+        self.jobs[plan.client, plan.task] += 1
+        return plan
 
     def index(self, shares: Floats) -> Floats:
         """A (N x S)."""
@@ -48,7 +51,6 @@ class MultiUcbAllocator(Allocator):
     def learn(self, state: RoundState, lessons: Lessons) -> None:
         assert lessons.losses is not None
         self.losses[lessons.client, lessons.task] += lessons.losses
-        self.jobs[lessons.client, lessons.task] += 1
 
     def forget(self, task: int) -> None:
         for values in (self.losses, self.jobs, self.rounds):
