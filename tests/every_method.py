@@ -21,6 +21,7 @@ CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a pl
     "precision": [{"storage": "disk"}],
     "beta": [{"beta": 0.7}],
     "warm_start": [{"warm_start": True}],
+    "candidates": [{"candidates": 1.0}],
 }
 
 
