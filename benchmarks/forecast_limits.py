@@ -22,7 +22,7 @@ SETTINGS: dict[str, list[str]] = {
         "population.start=60",
         *("arrivals.mean_wait=0.5", "departures.mean_wait=1.0"),
     ],
-    "clipped and noised updates": ["privacy.clip=1.0", "privacy.noise=0.01"],
+    "clipped and noised updates": ["task.privacy.clip=1.0", "task.privacy.noise=0.005"],
 }
 METHODS = (
     '["full", "random", "mmfl-lvr", "mmfl-forecast", {name = "mmfl-forecast", stale = false, label = "%s"}]'
