@@ -14,7 +14,7 @@ from fedmux.population import Floats, Ints
 
 
 def clustered(probability: Floats, processors: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """(client, task) of each busy processor, one for each cluster. Takes O(processors x tasks) steps of Python."""
+    """(client, task) of each busy processor, one for each cluster; O(processors x tasks) steps of Python."""
     owner = np.repeat(np.arange(len(processors)), processors)
     value: dict[tuple[int, int], float] = {}
     task_of: list[int] = []  # of each cluster
