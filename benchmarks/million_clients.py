@@ -5,7 +5,8 @@
 
 Losses and norms that a method asks for are drawn at random, and so are those that it learns from. Each method
 has a process of its own. Printed are the seconds of CPU time of every round, which other work on the machine
-disturbs less than those on the clock, and the peak memory of the process.
+disturbs less than those on the clock, and the peak memory of the process. Updates that an aggregator keeps
+are not part of it: there is no aggregator here, only what the allocator knows of them (their norms and age).
 """
 
 import argparse
@@ -68,7 +69,9 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
                 state = round_state(allocator, people, jobs, number, rounds)
                 print(f"  {jobs:9,.0f} jobs, round {number + 1}: {play(allocator, state, record)}")
         record.close()
-    print(f"  peak memory {peak() / 2**30:.2f} GiB (imports alone {imports / 2**30:.2f} GiB)", flush=True)
+    without = ", without the store of updates" if "memory" in allocator.learns else ""
+    alone = f"imports alone {imports / 2**30:.2f} GiB"
+    print(f"  peak memory {peak() / 2**30:.2f} GiB{without} ({alone})", flush=True)
 
 
 def number_or_word(text: str) -> float | str:

@@ -15,6 +15,7 @@ MILLION = Path(__file__).parents[1] / "benchmarks" / "million_clients.py"
         ("random", ""),
         ("mmfl-lvr", "draws=dependent-rounding,report_share=0.5"),  # learns from whom it did not ask
         ("mmfl-optimal-stale", "draws=systematic"),
+        ("mmfl-forecast", ""),
         ("fedfairmmfl", "draws=systematic"),  # has no such option
     ],
 )
@@ -27,3 +28,4 @@ def test_the_benchmark_of_a_million_clients_runs_for_a_few(method, options, caps
     said = capsys.readouterr().out
     assert said.count(" jobs, round ") == 4 and "plan" in said and "draw" in said and "peak memory" in said
     assert ("systematic" in said) == (method == "mmfl-optimal-stale")
+    assert ("without the store of updates" in said) == (method == "mmfl-forecast")

@@ -27,15 +27,16 @@ class Balance:
         self.step: Floats | None = None
 
     def divided(self, scores: Floats, people: Population) -> Floats:
-        """The scores (N x S, 0 where a pair is not available), weighed against each other."""
+        """The scores (N x S, 0 where a pair is not available), weighed against each other in place."""
         if self.by == "scores":
             return scores
-        here = people.available.any(0)
+        here = np.array([people.available[:, s].any() for s in range(people.tasks)])
         self.load = running(self.load, np.where(here, people.processors @ scores, np.nan), PAST_LOAD)
         known = self.by == "step" and self.step is not None and not np.isnan(self.step[here]).any()
         divisor = self.step if known else self.load
         assert divisor is not None
-        return scores / np.where(divisor > 0, divisor, 1.0)
+        scores /= np.where(divisor > 0, divisor, 1.0)
+        return scores
 
     def learn(self, moved: Floats) -> None:
         """How far each model moved (S), over the learning rate; NaN or 0: it did not."""

@@ -35,7 +35,7 @@ class Forecaster:
         self.remembers = remembers  # whether updates are kept: else h = 0
         self.losses = np.zeros((0, 0))  # N x S: newest known, NaN: never
         self.lengths = np.zeros((0, 0))  # N x S: ||h||, 0: none
-        self.trained = np.zeros((0, 0), np.int64)  # N x S: last round; -1: never
+        self.trained = np.zeros((0, 0), np.int64)  # N x S: the round of h
         self.square, self.product = np.zeros((0, 3, 3)), np.zeros((0, 3))  # S: of least squares
         self.cosine = np.zeros((2, 0, 0))  # sum and weight: S x ages
         self.error: dict[str, list[float | None]] = {}  # of the last round's forecasts
@@ -46,60 +46,68 @@ class Forecaster:
         if self.losses.shape != shape:
             self._begin(shape)
         if (reported := state.signals.losses) is not None:
-            self.losses = np.where(np.isnan(reported), self.losses, reported)
+            np.copyto(self.losses, reported, where=~np.isnan(reported))
 
     def _begin(self, shape: tuple[int, int]) -> None:
         self.losses = np.full(shape, np.nan)
-        self.lengths, self.trained = np.zeros(shape), np.full(shape, -1)
+        self.lengths, self.trained = np.zeros(shape), np.zeros(shape, np.int64)
         self.square = np.zeros((shape[1], 3, 3))
         self.product = np.zeros((shape[1], 3))
         self.cosine = np.zeros((2, shape[1], len(AGES) + 1))
-        for task in range(shape[1]):
-            self.forget(task)
+        self._assume(slice(None))
+
+    def _assume(self, tasks: int | slice) -> None:
+        """What the regressions hold before any job."""
+        self.square[tasks], self.product[tasks] = np.diag(TRUST), TRUST * PRIOR
+        self.cosine[0, tasks], self.cosine[1, tasks] = COSINE_TRUST * PRIOR_COSINE, COSINE_TRUST
 
     def forget(self, task: int) -> None:
         """Back to what was assumed before any job."""
         if task < len(self.square):
-            self.losses[:, task], self.lengths[:, task], self.trained[:, task] = np.nan, 0.0, -1
-            self.square[task], self.product[task] = np.diag(TRUST), TRUST * PRIOR
-            self.cosine[0, task], self.cosine[1, task] = COSINE_TRUST * PRIOR_COSINE, COSINE_TRUST
+            self.losses[:, task], self.lengths[:, task], self.trained[:, task] = np.nan, 0.0, 0
+            self._assume(task)
 
-    # What is forecast
+    # What is forecast. Of a million clients few are known: only their rows are touched, task by task.
 
     def norms(self, state: RoundState) -> Floats:
-        """||G|| / eta of every pair (N x S)."""
-        people, found = state.population, np.zeros(state.population.sizes.shape)
-        for s, (a, b, e) in enumerate(self.coefficients()):
-            own = np.flatnonzero(people.available[:, s])
-            losses = self.losses[own, s]
-            unknown = np.isnan(losses)
-            losses[unknown] = 1.0 if unknown.all() else losses[~unknown].mean()  # like the others
-            found[own, s] = _norm(a, b, e, losses, people.sizes[own, s])
-        return found
+        """||G|| / eta of every available pair (N x S; of the others any number)."""
+        people = state.population
+        found = np.maximum(people.sizes, 1, dtype=np.float64)
+        np.log(found, out=found)
+        level, b, e = self.coefficients().T
+        found *= e
+        known, logs = people.available & ~np.isnan(self.losses), []
+        for s in range(people.tasks):
+            rows = np.flatnonzero(known[:, s])
+            losses = self.losses[rows, s]
+            usual = _log_loss(losses.mean() if len(rows) else 1.0)  # the others are like those known
+            found[rows, s] += b[s] * (_log_loss(losses) - usual)
+            logs.append(usual)
+        found += level + b * np.array(logs)
+        return np.exp(found, out=found)
 
     def coefficients(self) -> Floats:
         """a, b and e of each task (S x 3)."""
         return np.asarray(np.linalg.solve(self.square, self.product[:, :, None])[:, :, 0], np.float64)
 
-    def cosines(self, round: int) -> Floats:
-        """c of every pair (N x S); 0 where nothing is kept."""
+    def kept(self, task: int, available: Bools) -> Ints:
+        """K: the available clients of which an update of the task is kept."""
         if not self.remembers:
-            return np.zeros(self.lengths.shape)
-        age = np.searchsorted(AGES, round - self.trained, side="right")
-        mean = self.cosine[0] / self.cosine[1]
-        found = np.stack([mean[s][age[:, s]] for s in range(len(mean))], axis=1)
-        return np.where(self.lengths > 0, found, 0.0)
+            return np.zeros(0, np.int64)
+        return np.flatnonzero((self.lengths[:, task] > 0) & available[:, task])
+
+    def cosines(self, round: int, task: int, kept: Ints) -> Floats:
+        """K: c of these clients; it is 0 for the others."""
+        mean = self.cosine[0, task] / self.cosine[1, task]
+        return np.asarray(mean[_bin(round - self.trained[kept, task])], np.float64)
 
     def scored(self, cosines: Floats) -> Floats:
         """The cosines that scores take account of."""
         return cosines
 
-    def betas(self, norms: Floats, cosines: Floats, rates: Floats) -> Floats:
-        """The best weight of each stale update (N x S), for norms over the learning rates (S)."""
-        best = np.divide(
-            cosines * norms * rates, self.lengths, out=np.zeros(norms.shape), where=self.lengths > 0
-        )
-        return np.minimum(best, LARGEST_BETA)
+    def betas(self, norms: Floats, task: int, kept: Ints, cosines: Floats) -> Floats:
+        """K: the best weight of each stale update, for norms of new ones (K)."""
+        return np.minimum(cosines * norms / self.lengths[kept, task], LARGEST_BETA)
 
     # What is learned
 
@@ -110,7 +118,7 @@ class Forecaster:
         norms = lessons.norms / state.learning_rates[task]
         sizes = state.population.sizes[client, task]
         sound = np.isfinite(norms) & (norms > 0) & np.isfinite(lessons.losses)
-        age = np.searchsorted(AGES, state.round - self.trained[client, task], side="right")
+        age = _bin(state.round - self.trained[client, task])
         self.error = self._error(state, lessons, norms, age, sound)
         self.losses[client, task] = np.where(sound, lessons.losses, self.losses[client, task])
         for s in np.unique(task[sound]).tolist():
@@ -164,8 +172,15 @@ class Forecaster:
 
 def _features(losses: Floats, sizes: Ints) -> Floats:
     """J x 3."""
-    logs = np.log(np.maximum(losses, LEAST_LOSS)), np.log(np.maximum(sizes, 1))
-    return np.stack([np.ones(len(losses)), *logs], axis=1)
+    return np.stack([np.ones(len(losses)), _log_loss(losses), np.log(np.maximum(sizes, 1))], axis=1)
+
+
+def _log_loss(losses: Floats | float) -> Floats:
+    return np.asarray(np.log(np.maximum(losses, LEAST_LOSS)), np.float64)
+
+
+def _bin(ages: Ints) -> Ints:
+    return np.searchsorted(AGES, ages, side="right")
 
 
 def _norm(a: float, b: float, e: float, losses: Floats, sizes: Ints) -> Floats:

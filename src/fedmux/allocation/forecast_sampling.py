@@ -40,19 +40,24 @@ class ForecastSampling(Allocator):
 
     def plan(self, state: RoundState) -> Probabilities:
         self.forecaster.meet(state)
-        people, norms = state.population, self.forecaster.norms(state)
-        cosines = self.forecaster.cosines(state.round)
-        weight = people.shares / np.maximum(people.capacity, 1)[:, None]
-        scores, *_ = checked(
-            weight * norms * np.sqrt(1 - self.forecaster.scored(cosines) ** 2),
-            people.capacity,
-            people.available,
-        )
-        scores = self.balance.divided(np.where(people.available, scores, 0.0), people)
-        plan = self.probabilities(state, floored(scores, people.available, self.options.floor))
-        if not self.options.remembers:
-            return plan
-        return replace(plan, betas=self.forecaster.betas(norms, cosines, state.learning_rates))
+        people, scores = state.population, self.forecaster.norms(state)
+        betas = self._stale(state, scores)
+        scores *= people.shares  # 0 where a pair is not available
+        scores /= np.maximum(people.capacity, 1)[:, None]
+        scores, *_ = checked(scores, people.capacity, people.available)
+        scores = floored(self.balance.divided(scores, people), people.available, self.options.floor)
+        plan = self.probabilities(state, scores)
+        return replace(plan, betas=betas) if self.options.remembers else plan
+
+    def _stale(self, state: RoundState, norms: Floats) -> Floats:
+        """The weight of each stale update (N x S); the norms become those of what it leaves of the update."""
+        betas, forecaster = np.zeros(norms.shape), self.forecaster
+        for s, rate in enumerate(state.learning_rates.tolist()):
+            kept = forecaster.kept(s, state.population.available)
+            cosines, own = forecaster.cosines(state.round, s, kept), norms[kept, s]
+            betas[kept, s] = forecaster.betas(own * rate, s, kept, cosines)
+            norms[kept, s] = own * np.sqrt(1 - forecaster.scored(cosines) ** 2)
+        return betas
 
     def probabilities(self, state: RoundState, scores: Floats) -> Probabilities:
         return mixed(state, scores, self.options.mixing, self.options.draws)

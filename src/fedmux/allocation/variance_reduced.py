@@ -124,10 +124,12 @@ def sample(state: RoundState, share: float) -> Bools:
 
 
 def floored(scores: Floats, available: Bools, floor: float) -> Floats:
-    """Scores (0 where not available) to each of which a fraction of their mean is added, so that nobody's
-    chance is 0."""
-    mean = scores[available].mean() if available.any() else 0.0
-    return (scores + floor * mean) * available
+    """Scores (0 where not available) to each of which a fraction of their mean is added, in place, so that
+    nobody's chance is 0."""
+    mean = scores.sum() / max(np.count_nonzero(available), 1)
+    scores += floor * mean
+    scores *= available
+    return scores
 
 
 def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Probabilities:

@@ -18,7 +18,7 @@ from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
 from fedmux.methods.forecast import Forecast
 from fedmux.methods.memory import FedVarp
 from fedmux.methods.variance_reduced import Lvr
-from fedmux.population import Floats
+from fedmux.population import Floats, Ints
 
 
 class _LossToPowers(VarianceReduced):
@@ -80,8 +80,8 @@ class _PartlyForecasting(Forecaster):
     def scored(self, cosines: Floats) -> Floats:
         return cosines if self.score_by_cosine else np.zeros(cosines.shape)
 
-    def betas(self, norms: Floats, cosines: Floats, rates: Floats) -> Floats:
-        return super().betas(norms, cosines, rates) if self.forecast_beta else np.ones(norms.shape)
+    def betas(self, norms: Floats, task: int, kept: Ints, cosines: Floats) -> Floats:
+        return super().betas(norms, task, kept, cosines) if self.forecast_beta else np.ones(norms.shape)
 
 
 class PartlyForecast(Forecast):
