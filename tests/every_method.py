@@ -18,6 +18,7 @@ CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a pl
     "mixing": [{"mixing": 0.0, "floor": 0.0}],
     "normalise": [{"normalise": True, "report_share": 0.5}],
     "precision": [{"storage": "disk"}],
+    "rank": [{"rank": 2}],
     "beta": [{"beta": 0.7}],
     "warm_start": [{"warm_start": True}],
 }

@@ -8,8 +8,10 @@ from fedmux.aggregation import Aggregator
 from fedmux.aggregation.mifa import Mifa
 from fedmux.aggregation.scaffold import Scaffold as ScaffoldAggregator
 from fedmux.aggregation.stale import Stale
+from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import Allocator
 from fedmux.allocation.random import RandomAllocator, WarmStart
+from fedmux.errors import FedmuxError
 from fedmux.methods import register
 from fedmux.methods.variance_reduced import Stored
 
@@ -55,7 +57,14 @@ class MifaMethod(Stored):
         return WarmStart("processors") if self.warm_start else RandomAllocator("processors")
 
     def aggregator(self) -> Aggregator:
-        return Mifa(self.store())
+        return Mifa(ClientStore(self.precision, self.storage))
+
+    def check(self, tasks: int) -> None:
+        if self.rank is not None:
+            raise FedmuxError(
+                f'method "{self.name}" steps by the vectors that it keeps and needs them whole; remove rank; '
+                'precision = "bfloat16" or storage = "disk" saves memory'
+            )
 
 
 @register
