@@ -4,10 +4,10 @@ What is kept is h_i = a_i Q, with k orthonormal rows Q (k x P) for the task and 
 client. It changes between rounds only, so what a round subtracts from updates is what it adds as their mean,
 and steps with stale updates stay unbiased.
 
-After a round, the vectors of those that trained are replaced by their updates and the best k directions are
-chosen anew: those that minimise sum_i n_i ||h_i - a_i Q||^2 in the span of Q and the updates. A client's
-points count even while it is away. As long as k directions span everything, as with at most k clients,
-nothing is lost but rounding.
+After a round, the vectors of those that trained are replaced by their updates and the k directions are chosen
+anew, from the span of Q and the updates: those that minimise sum_i n_i / ||h_i|| ||h_i - a_i Q||^2, so that a
+client counts as it does for the least variance, by n_i ||h_i||. It counts even while it is away. As long as
+k directions span everything, as with at most k clients, nothing is lost but rounding.
 
 All that is decided follows from the inner products of Q and the updates, in float64. Every process holds the
 same; the updates of a round are collected from all.
@@ -100,23 +100,22 @@ class LowRankStore(Store):
     ) -> tuple[Tensor, Tensor]:
         """The best basis with these clients' values, and everybody's coordinates in it."""
         old, who = len(basis), torch.from_numpy(clients)
-        points = torch.from_numpy(self.sizes[:, task])[:, None]
+        points = torch.from_numpy(self.sizes[:, task])
         products = _products([basis, values])
-        lengths = products.diagonal().sqrt()
-        lengths[lengths == 0] = 1.0
+        lengths = _positive(products.diagonal().sqrt())
         # Rows of `span` and `unspan` belong to Q and the values, columns to orthonormal directions E:
-        # rows = lengths * span @ E, and E = unspan.T @ (rows / lengths).
+        # rows = span @ E, and E = unspan.T @ rows.
         size, direction = _largest(products / lengths / lengths[:, None], len(lengths))
-        span, unspan = direction * size.sqrt(), direction / size.sqrt()
-        span *= lengths[:, None]
-        weights = torch.zeros_like(products)  # sum_i n_i times the squares of what rows i is made of
+        span, unspan = direction * size.sqrt() * lengths[:, None], direction / size.sqrt() / lengths[:, None]
         known = coordinates.double()
-        weights[:old, :old] = known.T @ (points * known)
-        weights[old:, old:] = torch.diag(points[who, 0])
+        counts = points / _positive(known.norm(dim=1))
+        weights = torch.zeros_like(products)  # the sum of squares that is to be kept, in terms of the rows
+        weights[:old, :old] = known.T @ (counts[:, None] * known)
+        weights[old:, old:] = torch.diag(points[who] / lengths[old:])
         best = _largest(span.T @ weights @ span, self.rank)[1]
         coordinates = known @ (span[:old] @ best)
         coordinates[who] = span[old:] @ best
-        basis = _combined((unspan @ best).T / lengths, [basis, values], self.dtype)
+        basis = _combined((unspan @ best).T, [basis, values], self.dtype)
         return basis, coordinates.float()
 
     def forget(self, task: int) -> None:
@@ -173,6 +172,11 @@ def _combined(factors: Tensor, parts: list[Tensor], kind: torch.dtype) -> Tensor
 
 def _columns(parts: list[Tensor], first: int) -> Tensor:
     return torch.cat([part[:, first : first + COLUMNS].double() for part in parts])
+
+
+def _positive(lengths: Tensor) -> Tensor:
+    """To divide by: what has no length has only zeros to be divided."""
+    return torch.where(lengths > 0, lengths, 1.0)
 
 
 def _largest(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:

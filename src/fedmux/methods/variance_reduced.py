@@ -53,7 +53,7 @@ class Stored(Method):
     rank: int | None = Field(
         None,
         ge=1,
-        description="keep vectors as combinations of this many, shared by the clients of a task; default whole",
+        description="keep vectors as combinations of so many, shared by the clients of a task; default whole",
     )
 
     @model_validator(mode="after")
