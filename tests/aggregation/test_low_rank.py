@@ -219,6 +219,16 @@ def test_extreme_updates_leave_finite_vectors(value):
     torch.testing.assert_close(vectors(kept), vectors(fresh), rtol=1e-3, atol=1e-3)
 
 
+def test_a_first_round_of_zeros_keeps_nothing():
+    kept = LowRankStore(4, "float32")
+    sent(kept, 0, np.zeros((CLIENTS, 30)))
+    assert not vectors(kept).any() and not kept.mean(0).any()
+    values = np.random.default_rng(0).normal(0, 1, (CLIENTS, 30))
+    values[4:] = np.nan
+    sent(kept, 1, values)
+    assert vectors(kept)[:4].numpy() == pytest.approx(values[:4], rel=1e-5, abs=1e-6)
+
+
 @pytest.mark.cuda
 def test_sums_are_those_of_what_is_kept_on_a_gpu_that_computes_in_tf32(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)

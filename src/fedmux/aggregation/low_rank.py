@@ -65,7 +65,6 @@ class LowRankStore(Store):
             kept = values.to(self.workspace.device, torch.float32, copy=True)
         except torch.OutOfMemoryError:
             kept = values.to("cpu", torch.float32)
-        self.sizes[clients, task] = sizes
         self.fresh[task].update(zip(clients.tolist(), kept))
 
     def end(self) -> None:

@@ -51,6 +51,7 @@ class MifaMethod(Stored):
     name: ClassVar[str] = "mifa"
     paper: ClassVar[str] = "Gu et al. 2021"
 
+    rank: int | None = Field(None, ge=1, description="not for this method: its step is made of whole vectors")
     warm_start: bool = Field(False, description="all clients train in the first round, as in the original")
 
     def allocator(self) -> Allocator:

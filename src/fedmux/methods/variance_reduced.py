@@ -53,7 +53,7 @@ class Stored(Method):
     rank: int | None = Field(
         None,
         ge=1,
-        description="keep vectors as combinations of so many, shared by the clients of a task; default whole",
+        description="keep each vector as a mix of this many that the task's clients share; default: whole",
     )
 
     @model_validator(mode="after")
