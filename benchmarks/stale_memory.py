@@ -1,6 +1,6 @@
 """What stale updates gain for the memory they take: accuracy, bytes, and how near what is kept comes.
 
-    python benchmarks/stale_memory.py [--methods fedvarp mmfl-lvr*] [--rounds 60] [--seeds 3] [--ranks 4 8]
+    python benchmarks/stale_memory.py [--methods mmfl-forecast] [--rounds 60] [--seeds 3] [--ranks 4 8]
 
 The quickstart's three models over 120 clients. Each method keeps whole vectors in float32 and bfloat16, then
 combinations of a few shared ones, and last nothing. Prints the mean final accuracy over the seeds and its
@@ -27,8 +27,9 @@ from fedmux.model import Model
 from fedmux.population import Ints
 
 QUICKSTART = Path(__file__).parent.parent / "examples" / "quickstart.toml"
-WITHOUT = {  # the method that keeps nothing
+WITHOUT: dict[str, Any] = {  # the method that keeps nothing
     "fedvarp": "random",
+    "mmfl-forecast": {"name": "mmfl-forecast", "stale": False},
     "mmfl-lvr*": "mmfl-lvr",
     "mmfl-gvr*": "mmfl-gvr",
     "mmfl-stale": "mmfl-gvr",
@@ -53,7 +54,7 @@ class Watched(Store):
         self.settled = state.round >= SETTLED
 
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
-        lengths = self.norms(task, clients) * values.norm(dim=1).numpy()
+        lengths = (before.norm(dim=1) * values.norm(dim=1)).numpy()
         seen = lengths > 0
         if self.settled:
             cosines = (before * values).sum(1).numpy()[seen] / lengths[seen]
@@ -103,7 +104,7 @@ def trained(method: Any, rounds: int, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--methods", nargs="+", choices=WITHOUT, default=["fedvarp", "mmfl-lvr*"])
+    parser.add_argument("--methods", nargs="+", choices=WITHOUT, default=["mmfl-forecast", "mmfl-lvr*"])
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 8, 16, 32])

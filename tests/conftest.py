@@ -75,7 +75,7 @@ def population(clients: int = 8, tasks: int = 3, seed: int = 0) -> Population:
 def round_state(
     people: Population, round: int = 0, seed: int = 0, jobs: float = 4.0, **changes: Any
 ) -> RoundState:
-    """A round in which every signal has been reported."""
+    """A round in which every signal has been reported, and whose plan takes the betas as they are."""
     rng = np.random.default_rng(1)
     shape = people.sizes.shape
     losses, norms, betas = (
@@ -86,6 +86,7 @@ def round_state(
         "accuracies": rng.uniform(0.1, 0.9, shape[1]),
         "learning_rates": np.full(shape[1], 0.1),
         "costs": np.ones(shape[1]),
+        "betas": betas,
     }
     return RoundState(
         round=round,

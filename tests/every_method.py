@@ -16,6 +16,7 @@ CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a pl
     ],
     "draws": [{"draws": "systematic"}, {"draws": "dependent-rounding"}],
     "mixing": [{"mixing": 0.0, "floor": 0.0}],
+    "balance": [{"balance": "step", "report_share": 0.5}, {"stale": False}],
     "normalise": [{"normalise": True, "report_share": 0.5}],
     "precision": [{"storage": "disk"}],
     "rank": [{"rank": 2}],

@@ -1,11 +1,17 @@
 """Rounds on given updates, without a fleet: what tests of allocators and aggregators share."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from fedmux.aggregation import Aggregator, Updates
-from fedmux.allocation import Assignment, Plan, RoundState
+from fedmux.allocation import Allocator, Assignment, Plan, RoundState
+from fedmux.allocation.contract import planned
+from fedmux.distributed.memory import nothing
+from fedmux.distributed.team import ALONE
 from fedmux.model import Model
+from fedmux.training.learning import Learning
 
 SIGMAS = 4.5  # how far a mean over draws may lie from what it should be
 
@@ -33,15 +39,22 @@ def deliver(
     updates: np.ndarray,
     steps: int = 5,
     chunks: int = 2,
+    losses: np.ndarray | None = None,
+    learning: Learning | None = None,
 ) -> list[Model]:
-    """The second half of a round: the jobs' updates (from N x S x P) arrive in so many chunks per task."""
+    """The second half of a round: the jobs' updates (from N x S x P) arrive in so many chunks per task, with
+    the losses (from N x S) that they started from."""
     for task in range(len(models)):
         rows = np.flatnonzero(assignment.task == task)
         for chunk in np.array_split(rows, chunks):
             if len(chunk):
                 sent = torch.from_numpy(updates[assignment.client[chunk], task])
                 none = torch.zeros(len(chunk), 0, dtype=torch.float64)
-                aggregator.add(Updates(task, chunk, sent, none, np.full(len(chunk), steps)))
+                told = None if losses is None else losses[assignment.client[chunk], task]
+                arriving = Updates(task, chunk, sent, none, np.full(len(chunk), steps), told)
+                if learning is not None:
+                    learning.note(arriving)
+                aggregator.add(arriving)
     return aggregator.finish(models)
 
 
@@ -52,7 +65,7 @@ def step(
     models = zero_models(*updates.shape[1:])
     aggregator.prepare(state, models)
     aggregator.begin(state, assignment, models)
-    after = deliver(aggregator, assignment, models, updates, steps)
+    after = deliver(aggregator, assignment, models, updates, steps, losses=state.signals.losses)
     return np.stack([-model.parameters.numpy() for model in after])
 
 
@@ -100,4 +113,26 @@ def next_models(
     """One round's aggregation of given updates."""
     aggregator.prepare(state, models)
     aggregator.begin(state, assignment, models)
-    return deliver(aggregator, assignment, models, updates, chunks=chunks)
+    return deliver(aggregator, assignment, models, updates, chunks=chunks, losses=state.signals.losses)
+
+
+def play(
+    allocator: Allocator,
+    aggregator: Aggregator,
+    state: RoundState,
+    models: list[Model],
+    updates: np.ndarray,
+    chunks: int = 2,
+) -> list[Model]:
+    """A whole round on given updates: plan, draw, aggregation, and what the allocator learns from it."""
+    aggregator.prepare(state, models)
+    plan = planned(allocator, state)
+    jobs = plan.draw(state.rng())
+    state = replace(state, betas=getattr(plan, "betas", None))
+    aggregator.begin(state, jobs, models)
+    learning = Learning(allocator.learns, jobs, state.signals, aggregator.stale, nothing)
+    losses = state.signals.losses
+    after = deliver(aggregator, jobs, models, updates, chunks=chunks, losses=losses, learning=learning)
+    if allocator.learns:
+        allocator.learn(state, learning.lessons(np.ones(len(jobs), bool), models, after, ALONE))
+    return after

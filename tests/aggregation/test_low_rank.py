@@ -53,7 +53,6 @@ def test_nothing_is_lost_where_the_rank_suffices(rank, size, at_once, monkeypatc
         torch.testing.assert_close(
             kept.weighted(task, weights), whole.weighted(task, weights), rtol=1e-4, atol=1e-4
         )
-        assert kept.norms(task, everybody) == pytest.approx(whole.norms(task, everybody), rel=1e-5)
 
 
 @pytest.mark.parametrize("rank", [1, 5, 12])
@@ -97,9 +96,6 @@ def test_sums_are_those_of_what_is_kept(precision):
         every = kept.get(task, np.arange(people.clients)).double().numpy()
         assert kept.mean(task).numpy() == pytest.approx(recomputed(kept, people, task), rel=1e-5, abs=1e-6)
         assert kept.weighted(task, weights).numpy() == pytest.approx(weights @ every, rel=1e-5, abs=1e-5)
-        norms = np.linalg.norm(every, axis=1)
-        close = 1e-5 if precision == "float32" else 1e-2
-        assert kept.norms(task, np.arange(people.clients)) == pytest.approx(norms, rel=close)
         assert len(kept.bases[task]) == 3
         assert kept.bytes(task) == 3 * 40 * kept.dtype.itemsize + people.clients * 3 * 4
 

@@ -6,12 +6,13 @@ import torch
 
 from conftest import population, round_state
 from fedmux.aggregation import Unbiased, stale
-from fedmux.aggregation.stale import OptimalStale, Stale
+from fedmux.aggregation.stale import PlannedStale, Stale
 from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import Signals
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
 from fedmux.population import Population
+from refusals import refused
 from stepping import NOBODY, assert_mean, full_step, jobs, step, steps_of, variance
 
 PEOPLE = population(clients=9, tasks=2)  # unequal B and n, missing pairs, a client without a processor
@@ -34,7 +35,7 @@ def with_past(aggregator: Stale) -> Stale:
     rows = [row for row in zip(*np.nonzero(PEOPLE.available)) if row[0] != 3]
     rows.sort(key=lambda row: (row[1], row[0]))
     sent = jobs(*((int(i), int(s), 1, 0.5, int(PEOPLE.capacity[i])) for i, s in rows))
-    step(aggregator, round_state(PEOPLE, signals=Signals(betas=np.zeros((9, 2)))), sent, PAST)
+    step(aggregator, round_state(PEOPLE, betas=np.zeros((9, 2))), sent, PAST)
     return aggregator
 
 
@@ -179,9 +180,9 @@ def projections(h: np.ndarray) -> np.ndarray:
 def test_weights_of_each_client_are_unbiased_and_have_the_least_variance():
     h = remembered()
     betas = projections(h)
-    state = round_state(PEOPLE, round=1, signals=Signals(betas=betas))
+    state = round_state(PEOPLE, round=1, betas=betas)
     plan = RandomAllocator("processors").plan(state)
-    aggregator = with_past(OptimalStale(memory()))
+    aggregator = with_past(PlannedStale(memory()))
     steps = steps_of(aggregator, state, plan, FRESH, 1500)
     assert_mean(steps, full_step(state, FRESH))
     left = FRESH - np.nan_to_num(betas)[:, :, None] * h
@@ -193,9 +194,9 @@ def test_weights_of_each_client_are_unbiased_and_have_the_least_variance():
     assert moved == pytest.approx(np.einsum("is,isp->sp", PEOPLE.shares * np.nan_to_num(betas), h), rel=1e-5)
 
 
-def test_optimal_weights_need_the_signal_they_are_made_from():
-    with pytest.raises(ValueError, match="projection signal"):
-        step(OptimalStale(memory()), round_state(PEOPLE, signals=Signals()), NOBODY, FRESH)
+def test_planned_weights_need_a_plan_that_has_them():
+    with refused("stale updates", "set `betas` of fedmux.Probabilities"):
+        step(PlannedStale(memory()), round_state(PEOPLE, betas=None), NOBODY, FRESH)
 
 
 def test_scoring_by_the_difference_beats_scoring_by_the_norm():

@@ -14,7 +14,7 @@ from fedmux.allocation import Signals, fair_shares
 from fedmux.allocation.fair import FairAllocator, badness, fair_choice, global_loss
 from fedmux.allocation.fair_variance import FairVarianceAllocator
 from fedmux.allocation.group_allocator import GroupAllocator
-from fedmux.allocation.random import RandomAllocator, uniform_choice
+from fedmux.allocation.random import uniform_choice
 from fedmux.experiment import Experiment
 from fedmux.experiment.mistakes import validated
 from fedmux.methods import find
@@ -22,7 +22,7 @@ from fedmux.runs.rounds import OverTasks
 from fedmux.runs.scale import scale_of
 from fedmux.training.assembly import assemble
 from refusals import refused
-from stepping import NOBODY, jobs, step, zero_models
+from stepping import NOBODY, jobs, step
 
 errors_of_tasks = st.lists(st.floats(0, 1), min_size=1, max_size=6).map(np.array)
 
@@ -247,8 +247,8 @@ def test_without_a_loss_there_is_no_move_and_no_division_by_zero():
 
 def test_q_ffl_asks_for_losses():
     state = round_state(PEOPLE, signals=Signals())
-    with pytest.raises(ValueError, match="needs an allocator that asks for losses"):
-        step(QFair(Average("data"), 2.0), state, NOBODY, np.ones((9, 3, 4)))
+    with refused("q-FFL", '`learns` the "loss"'):
+        step(QFair(Average("data"), 2.0), state, jobs((0, 0, 1, 0.5, 1)), np.ones((9, 3, 4)))
 
 
 def experiment(method, **changes) -> Experiment:
@@ -324,9 +324,8 @@ def test_negative_losses_are_refused_where_fairness_compares_sizes():
         with refused(('task "a"', "loss", "-1"), "add a constant"):
             allocator.plan(state)
     aggregator = QFair(Average("data"), 2.0)
-    assignment = RandomAllocator("clients").plan(state).draw(state.rng())
     with refused('task "a"', ("negative", "add a constant")):
-        aggregator.begin(state, assignment, zero_models(3, 2))
+        step(aggregator, state, jobs((0, 0, 1, 0.5, 1)), np.ones((9, 3, 4)))
 
 
 def test_an_error_is_what_is_left_to_the_target_however_far_that_is():

@@ -7,6 +7,7 @@ import fedmux
 from conftest import experiment_of, population, round_state, table
 from fedmux.aggregation import Unbiased
 from fedmux.allocation import Probabilities, Signals, optimal_probabilities
+from fedmux.allocation.lessons import Lessons
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
 from fedmux.methods import find
@@ -204,7 +205,6 @@ def partial(**options) -> VarianceReduced:
 def test_the_first_report_replaces_and_later_ones_are_averaged_in():
     people = population(6, 2, seed=1)
     allocator = partial(memory=0.25)
-    state = round_state(people)
     first, second = (np.full((6, 2), np.nan) for _ in range(2))
     client, task = (int(index[0]) for index in np.nonzero(people.available))
     first[client, task], second[client, task] = 3.0, 5.0
@@ -213,7 +213,10 @@ def test_the_first_report_replaces_and_later_ones_are_averaged_in():
         allocator.plan(round_state(people, signals=Signals(losses)))
         assert allocator.known[client, task] == pytest.approx(weight * wanted)
         assert np.isnan(allocator.known).sum() == allocator.known.size - 1
-    allocator.learn(state, Signals(second))  # what drawn clients report counts the same
+    seen = Lessons(np.array([client]), np.array([task]), losses=np.array([5.0]))
+    allocator.learn(round_state(people), seen)  # it had reported: not again
+    assert allocator.known[client, task] == pytest.approx(weight * 3.5)
+    allocator.learn(round_state(people, signals=Signals()), seen)  # it had not: counts the same
     assert allocator.known[client, task] == pytest.approx(weight * (0.75 * 3.5 + 0.25 * 5))
 
 
@@ -291,8 +294,10 @@ def test_those_who_train_report_too_and_fewer_reports_cost_less(method, tmp_path
         drawn[rows["client"], rows["task"]] = True
         asked = VarianceReduced("loss", ScoreOptions(report_share=0.3)).reporters(state)
         values = seen.losses if method == "mmfl-lvr" else seen.norms
-        assert (np.isfinite(values) == (drawn & ~asked)).all()
-        reports.append(int((drawn | asked).sum()))
+        assert np.isfinite(values).all()
+        assert (seen.over_pairs(values, drawn.shape) > 0).tolist() == drawn.tolist()
+        # Of those drawn without having been asked, losses come with the update; norms the server sees.
+        reports.append(int(((drawn | asked) if method == "mmfl-lvr" else asked).sum()))
     assert [sum(e["tasks"][t]["reports"] for t in "ab") for e in part.metrics[1:]] == reports
     saved = "forward_passes" if method == "mmfl-lvr" else "gradient_steps"
     for cost in (saved, "reports"):
@@ -305,9 +310,9 @@ def test_a_task_that_was_forgotten_or_is_away_takes_up_its_whole_load_again():
     away = Population(people.capacity, people.sizes, people.eligible & np.array([True, True, False]))
     allocator = VarianceReduced("loss", ScoreOptions(normalise=True))
     allocator.plan(round_state(people))
-    full = allocator.load.copy()
+    full = allocator.balance.load.copy()
     allocator.forget(2)
     allocator.plan(round_state(away, round=1))
-    assert np.isnan(allocator.load[2])
+    assert np.isnan(allocator.balance.load[2])
     allocator.plan(round_state(people, round=2))
-    assert allocator.load[2] > 0.5 * full[2]
+    assert allocator.balance.load[2] > 0.5 * full[2]

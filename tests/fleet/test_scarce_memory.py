@@ -116,7 +116,8 @@ def test_aggregation_in_parts_comes_to_the_same(method, options, where, monkeypa
                 rows = np.flatnonzero(assignment.task == task)
                 none = torch.zeros(len(rows), 0, dtype=torch.float64)
                 given = torch.from_numpy(updates[assignment.client[rows], task])
-                aggregator.add(Updates(task, rows, given, none, np.full(len(rows), 3)))
+                losses = state.signals.losses[assignment.client[rows], task]
+                aggregator.add(Updates(task, rows, given, none, np.full(len(rows), 3), losses))
             models = aggregator.finish(models)
         return [model.parameters for model in models], aggregator.state()
 

@@ -250,6 +250,7 @@ def test_stale_updates_of_a_client_that_falls_silent_leave_the_sum(method: str) 
     model = Model(torch.zeros(1), torch.zeros(0, dtype=torch.float64))
     ones = np.ones((2, 1))
     state = RoundState(0, 9, 0, pair, Budget(rate=1.0), np.ones(1), np.ones(1), Signals(ones, ones, ones))
+    state = replace(state, betas=ones)
 
     def step(state: RoundState, given: list[float]) -> float:
         nonlocal model

@@ -14,7 +14,7 @@ from fedmux.allocation.contract import check_draw, planned
 from fedmux.experiment import Experiment
 from fedmux.methods import Method
 from fedmux.training.running import run
-from stepping import next_models, zero_models
+from stepping import next_models, play, zero_models
 
 PARAMETERS = 5
 
@@ -79,13 +79,14 @@ def test_the_step_is_unbiased(method: type[Method], options: dict, scratch: None
     for number in range(3):  # some history, so that an aggregator with memory has one
         state = round_state(people, round=number)
         past = rng.normal(1.0, 1.0, updates.shape)
-        next_models(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
+        play(allocator, aggregator, state, models, past)
+    learned = {name: value.copy() for name, value in allocator.state().items()}
     history = {name: value.clone() for name, value in aggregator.state().items()}
     for draw in range(draws):
         aggregator.restore(history)
+        allocator.restore({name: value.copy() for name, value in learned.items()})
         state = replace(state, round=3, seed=draw)
-        assignment = allocator.plan(state).draw(state.rng())
-        after = next_models(aggregator, state, assignment, models, updates, chunks=1)
+        after = play(allocator, aggregator, state, models, updates, chunks=1)
         steps[draw] = [-model.parameters.numpy() for model in after]
         sizes[draw] = aggregator.step_sizes()
     error = steps.std(0) / np.sqrt(draws) + 1e-9

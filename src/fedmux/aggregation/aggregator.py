@@ -32,11 +32,18 @@ class Updates:
     parameters: Tensor  # k x P: w_start - w_end
     buffers: Tensor  # k x Q: buffers after local training, float64
     steps: Ints  # k: gradient steps taken
+    losses: Floats | None = None  # k: the loss each client started from; None: not asked for
 
-    def part(self, rows: slice) -> "Updates":
+    def part(self, rows: slice | Ints) -> "Updates":
         """Some of them."""
+        tensors = rows if isinstance(rows, slice) else torch.from_numpy(rows)
         return Updates(
-            self.task, self.rows[rows], self.parameters[rows], self.buffers[rows], self.steps[rows]
+            self.task,
+            self.rows[rows],
+            self.parameters[tensors],
+            self.buffers[tensors],
+            self.steps[rows],
+            None if self.losses is None else self.losses[rows],
         )
 
 

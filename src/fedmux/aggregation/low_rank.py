@@ -57,9 +57,6 @@ class LowRankStore(Store):
         coordinates = self.coordinates[task][torch.from_numpy(clients)]
         return _combined(coordinates.double(), [self.bases[task]], torch.float32)
 
-    def norms(self, task: int, clients: Ints) -> Floats:
-        return self.coordinates[task][torch.from_numpy(clients)].double().norm(dim=1).numpy()
-
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
         try:
             kept = values.to(self.workspace.device, torch.float32, copy=True)

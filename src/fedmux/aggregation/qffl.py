@@ -11,6 +11,7 @@ from torch import Tensor
 from fedmux.aggregation.aggregator import Aggregator, Updates
 from fedmux.allocation import Assignment, RoundState
 from fedmux.allocation.fair import demand_positive
+from fedmux.errors import FedmuxError
 from fedmux.model import Model
 from fedmux.population import Floats
 
@@ -25,18 +26,17 @@ class QFair(Aggregator):
         self.inner.workspace = self.workspace
         self.inner.begin(state, assignment, models)
         self.weights = self.inner.weights
-        losses = state.signals.losses
-        if losses is None:
-            raise ValueError("q-FFL needs an allocator that asks for losses")
-        demand_positive(state, losses)
-        self._losses = losses[assignment.client, assignment.task]  # J
+        self._state = state
         self._sum, self._total = np.zeros(len(models)), np.zeros(len(models))
         self._rates = state.learning_rates
 
     def add(self, updates: Updates) -> None:
+        if updates.losses is None:
+            raise FedmuxError('q-FFL needs an allocator that `learns` the "loss" its clients start from')
+        demand_positive(self._state.task(updates.task), updates.losses)
         self.inner.add(updates)
         weights = self.weights[updates.rows]
-        self._sum[updates.task] += weights @ self._losses[updates.rows]
+        self._sum[updates.task] += weights @ updates.losses
         self._total[updates.task] += weights.sum()
 
     def parts(self) -> list[Tensor | np.ndarray]:

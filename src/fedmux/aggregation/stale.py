@@ -18,6 +18,7 @@ from fedmux.aggregation.aggregator import Updates
 from fedmux.aggregation.store import Store
 from fedmux.aggregation.unbiased import Unbiased
 from fedmux.allocation import Assignment, RoundState
+from fedmux.errors import FedmuxError
 from fedmux.model import Model
 from fedmux.population import Ints
 
@@ -141,14 +142,16 @@ class Stale(Remembering):
             self.learned = state["learned"].numpy().copy()
 
 
-class OptimalStale(Stale):
-    """beta_is = <G_is, h_is> / ||h_is||^2 for each client, reported before the draw: least variance."""
+class PlannedStale(Stale):
+    """A beta for each client and task, by the plan: least variance at <G_is, h_is> / ||h_is||^2."""
 
     def _betas(self, state: RoundState) -> np.ndarray:
-        betas = state.signals.betas
-        if betas is None:
-            raise ValueError("optimal stale weights need an allocator that asks for the projection signal")
-        return np.nan_to_num(betas)
+        if state.betas is None:
+            raise FedmuxError(
+                "this aggregator takes the weights of stale updates from the plan, which has none; "
+                "set `betas` of fedmux.Probabilities"
+            )
+        return np.nan_to_num(state.betas)
 
     def _past(self, task: int, state: RoundState) -> Tensor:
         return self.store.weighted(task, state.population.shares[:, task] * self.betas[:, task])

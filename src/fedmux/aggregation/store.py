@@ -49,16 +49,6 @@ class Store:
         """The vectors of these clients (k x P, float32); zero for those never seen."""
         raise NotImplementedError
 
-    def norms(self, task: int, clients: Ints) -> Floats:
-        """Their norms (k)."""
-        found = np.zeros(len(clients))
-
-        def look(rows: slice) -> None:
-            found[rows] = self.get(task, clients[rows]).double().norm(dim=1).cpu().numpy()
-
-        in_parts(len(clients), look, self.workspace.release, most=AT_A_TIME)
-        return found
-
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
         """Replace the vectors of these clients, with `sizes` points; `before` is what `get` returned."""
         raise NotImplementedError

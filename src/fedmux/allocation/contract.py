@@ -1,11 +1,12 @@
 """What an allocator has to keep: what it may ask for, what a plan is, what a draw is. A breach names it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import get_args
 
 import numpy as np
 
+from fedmux.allocation.lessons import Lesson
 from fedmux.allocation.plan import (
     Allocator,
     Assignment,
@@ -20,18 +21,23 @@ from fedmux.importing import closest
 from fedmux.population import Bools
 
 SIGNALS: tuple[str, ...] = get_args(Signal)
+LESSONS: tuple[str, ...] = get_args(Lesson)
 PLANS = "fedmux.spread(...), fedmux.Probabilities(...) or fedmux.Fixed(...)"
 
 
 def check_needs(allocator: Allocator) -> None:
-    """Refuse signals that nobody sends."""
-    who, needs = type(allocator).__name__, allocator.needs
-    if isinstance(needs, str):
-        raise FedmuxError(f'{who}.needs is the text "{needs}"; write frozenset({{"{needs}"}})')
-    for signal in needs:
-        if signal not in SIGNALS:
-            known = f"known: {', '.join(SIGNALS)}"
-            raise FedmuxError(f'{who}.needs names "{signal}"{closest(str(signal), SIGNALS)}; {known}')
+    """Refuse signals that nobody sends, and lessons that no update teaches."""
+    for attribute, known in (("needs", SIGNALS), ("learns", LESSONS)):
+        named = getattr(allocator, attribute)
+        who = f"{type(allocator).__name__}.{attribute}"
+        if isinstance(named, str):
+            raise FedmuxError(f'{who} is the text "{named}"; write frozenset({{"{named}"}})')
+        if not isinstance(named, Iterable):
+            raise FedmuxError(f'{who} is {named}; write frozenset({{"{known[0]}"}}) or the like')
+        for name in named:
+            if name not in known:
+                names = ", ".join(known)
+                raise FedmuxError(f'{who} names "{name}"{closest(str(name), known)}; known: {names}')
 
 
 def planned(allocator: Allocator, state: RoundState) -> Plan:
@@ -44,6 +50,8 @@ def planned(allocator: Allocator, state: RoundState) -> Plan:
         shape = state.population.sizes.shape
         _array("probability", plan.probability, shape, who)
         _array("processors", plan.processors, shape[:1], who)
+        if plan.betas is not None:
+            _array("betas", plan.betas, shape, who)
         _check_probabilities(plan, state, who)
     elif isinstance(plan, Fixed):
         _array("client", plan.client, np.shape(plan.client)[:1], who)

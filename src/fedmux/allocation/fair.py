@@ -70,17 +70,18 @@ def badness(state: RoundState, measure: Measure) -> Floats:
         found = 1 - state.accuracies
     else:
         found = global_loss(state)
-        demand_positive(state, np.where(here, found, np.nan))
+        for s in np.flatnonzero(here):
+            demand_positive(state.task(s), found[s])
     known = here & np.isfinite(found)
     worst = found[known].max(initial=0.0) if known.any() else 1.0
     return np.where(known, np.maximum(found, 0.0), np.where(here, worst, 0.0))
 
 
-def demand_positive(state: RoundState, losses: Floats) -> None:
-    """Reject negative losses (S, or N x S): fairness by loss compares magnitudes."""
-    for s in np.flatnonzero((losses.reshape(-1, losses.shape[-1]) < 0).any(0)):
+def demand_positive(task: str, losses: np.ndarray | float) -> None:
+    """Reject negative losses of a task: fairness by loss compares magnitudes."""
+    if np.less(losses, 0).any():
         raise FedmuxError(
-            f"{state.task(s)}: its loss is negative ({np.nanmin(losses[..., s]):g}), but fairness by loss "
+            f"{task}: its loss is negative ({np.nanmin(losses):g}), but fairness by loss "
             'compares sizes; add a constant to the loss, or use a method with measure = "error"'
         )
 

@@ -18,8 +18,9 @@ from scipy.sparse.csgraph import connected_components
 from fedmux.allocation.costs import fill_rows
 from fedmux.allocation.fair import Measure, badness, fair_shares
 from fedmux.allocation.optimal import checked, checked_units
-from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState
+from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal
 from fedmux.allocation.targets import feasible_targets
+from fedmux.allocation.variance_reduced import floored
 from fedmux.population import Bools, Floats, Ints
 
 SMALLEST_SCORE = 1e-5  # of the largest score: beyond this range the solver's digits run out
@@ -213,13 +214,42 @@ def _solve(links: Floats, excess: Floats, right: Floats) -> Floats:
     return x
 
 
+class FairTargets:
+    """Alpha-fair expected jobs of each task, lowered to what the processors can serve."""
+
+    def __init__(self, alpha: float, measure: Measure) -> None:
+        self.alpha, self.measure = alpha, measure
+        self.needs: frozenset[Signal] = frozenset({"accuracy" if measure == "error" else "loss"})
+        self.wanted = self.targets = np.zeros(0)
+
+    def plan(self, state: RoundState, scores: Floats, draws: Draws) -> Probabilities:
+        """The least variance for scores (N x S, 0 where a pair is not available) at these numbers."""
+        people = state.population
+        shares = fair_shares(badness(state, self.measure), self.alpha)
+        jobs = state.budget.of_processors(people.total_processors)
+        self.wanted = jobs * shares
+        self.targets = feasible_targets(shares, jobs, people.capacity, people.available, units=state.units)
+        least = SMALLEST_SCORE * scores.max(initial=0.0)
+        scores = np.where(people.available, np.maximum(scores, least), 0.0)
+        if not scores.any():
+            scores = people.available.astype(np.float64)
+        probability = fair_probabilities(
+            scores, people.capacity, self.targets, units=state.units, available=people.available
+        )
+        return Probabilities(probability, people.processors, draws=draws)
+
+    def notes(self) -> dict[str, Any]:
+        """What fairness asked for and what the processors could serve."""
+        lowered = bool((self.targets < self.wanted * (1 - 1e-9)).any())
+        return {"wanted": self.wanted.tolist(), "targets": self.targets.tolist(), "lowered": lowered}
+
+
 class FairVarianceAllocator(Allocator):
-    """FairVR: LVR's scores, and alpha-fair targets lowered to what the processors can serve."""
+    """FairVR: LVR's scores at alpha-fair numbers of jobs."""
 
     def __init__(self, alpha: float, measure: Measure, floor: float, draws: Draws) -> None:
-        self.alpha, self.measure, self.floor, self.draws = alpha, measure, floor, draws
-        self.needs = frozenset({"loss", "accuracy"} if measure == "error" else {"loss"})
-        self.wanted = self.targets = np.zeros(0)
+        self.fair, self.floor, self.draws = FairTargets(alpha, measure), floor, draws
+        self.needs = self.fair.needs | {"loss"}
 
     def plan(self, state: RoundState) -> Probabilities:
         people = state.population
@@ -229,20 +259,7 @@ class FairVarianceAllocator(Allocator):
         # A missing or non-finite loss must not count as 0: `checked` raises and names the client.
         weight = people.shares / np.maximum(people.capacity, 1)[:, None]
         scores, *_ = checked(np.where(available, weight * np.abs(losses), 0.0), people.capacity, available)
-        shares = fair_shares(badness(state, self.measure), self.alpha)
-        jobs = state.budget.of_processors(people.total_processors)
-        self.wanted = jobs * shares
-        self.targets = feasible_targets(shares, jobs, people.capacity, available, units=state.units)
-        scores = scores + self.floor * (scores[available].mean() if available.any() else 0.0)
-        scores = np.where(available, np.maximum(scores, SMALLEST_SCORE * scores.max(initial=0.0)), 0.0)
-        if not scores.any():
-            scores = available.astype(np.float64)
-        probability = fair_probabilities(
-            scores, people.capacity, self.targets, units=state.units, available=available
-        )
-        return Probabilities(probability, people.processors, draws=self.draws)
+        return self.fair.plan(state, floored(scores, available, self.floor), self.draws)
 
     def notes(self) -> dict[str, Any]:
-        """What fairness asked for and what the processors could serve."""
-        lowered = bool((self.targets < self.wanted * (1 - 1e-9)).any())
-        return {"wanted": self.wanted.tolist(), "targets": self.targets.tolist(), "lowered": lowered}
+        return self.fair.notes()

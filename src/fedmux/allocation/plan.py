@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, SupportsIndex
 import numpy as np
 
 from fedmux.allocation.draws import dependent_rounding, systematic
+from fedmux.allocation.lessons import Lesson, Lessons
 from fedmux.errors import FedmuxError
 from fedmux.population import Bools, Floats, Ints, Population
 from fedmux.randomness import Stream, generator
@@ -56,20 +57,6 @@ class Signals:
     betas: Floats | None = None  # <G, h> / ||h||^2 for "projection", with h the client's last update
     silent: Bools | None = None  # N x S: asked, but gave no usable answer
 
-    def join(self, other: "Signals") -> "Signals":
-        """The union of both, which must cover different pairs."""
-
-        def either(mine: Floats | None, theirs: Floats | None) -> Floats | None:
-            return (
-                mine if theirs is None else theirs if mine is None else np.where(np.isnan(mine), theirs, mine)
-            )
-
-        return Signals(
-            either(self.losses, other.losses),
-            either(self.norms, other.norms),
-            either(self.betas, other.betas),
-        )
-
     def where(self, pairs: Bools) -> "Signals":
         """The reports of some pairs only (N x S, or S for whole tasks)."""
 
@@ -95,6 +82,7 @@ class RoundState:
     units: Floats | None = None  # S: load of a job of each task on a processor, at least 1; None: all 1
     momenta: Floats | None = None  # S: of local SGD; None: none
     names: tuple[str, ...] = ()  # S: of the tasks, for messages
+    betas: Floats | None = None  # N x S: by what the plan multiplies stale updates; None: it leaves it open
 
     def task(self, s: SupportsIndex) -> str:
         """How messages refer to a task."""
@@ -135,7 +123,7 @@ class Allocator:
     """
 
     needs: frozenset[Signal] = frozenset()
-    learns = False  # whether clients that train report their signals too
+    learns: frozenset[Lesson] = frozenset()  # what it wants to know of the updates that arrive
     mixing = 0.0  # share of Random in its probabilities: bounds a client's load
 
     def reporters(self, state: RoundState) -> Bools:
@@ -145,8 +133,8 @@ class Allocator:
     def plan(self, state: RoundState) -> Plan:
         raise FedmuxError(f"{type(self).__name__} has no plan(self, state); define one that returns a plan")
 
-    def learn(self, state: RoundState, seen: "Signals") -> None:
-        """Learn from the reports of drawn clients that were not asked before, if the allocator `learns`."""
+    def learn(self, state: RoundState, lessons: Lessons) -> None:
+        """After the round: what its updates showed of what the allocator `learns`."""
 
     def forget(self, task: int) -> None:
         """Drop what was learned about a task: its model has diverged and was set back."""
@@ -185,6 +173,7 @@ class Probabilities:
     clients: int | None = None
     draws: Draws = "independent"
     costs: Floats | None = None  # S: of a job, if the plan's budget is in costs; None: each is 1
+    betas: Floats | None = None  # N x S: multiplies stale updates, where the aggregator keeps any
 
     def draw(self, rng: np.random.Generator) -> Assignment:
         if self.draws == "systematic":

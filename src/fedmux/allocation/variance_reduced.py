@@ -6,16 +6,26 @@ way the probabilities are fixed before the draw, so inverse-probability weights 
 score: a better score only lowers the variance.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedmux.allocation.balance import Balance
 from fedmux.allocation.costs import cost_probabilities
+from fedmux.allocation.lessons import Lesson, Lessons
 from fedmux.allocation.optimal import checked, optimal_probabilities
 from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal, Signals
 from fedmux.allocation.random import uniform_choice
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
+
+# What an update shows in place of each signal, of clients that were not asked.
+LESSONS: dict[Signal, frozenset[Lesson]] = {
+    "loss": frozenset({"loss"}),
+    "norm": frozenset({"norm"}),
+    "residual": frozenset({"memory"}),
+    "projection": frozenset(),  # its betas must be known before the draw
+}
 
 
 @dataclass(frozen=True)
@@ -34,29 +44,20 @@ class VarianceReduced(Allocator):
     def __init__(self, signal: Signal, options: ScoreOptions) -> None:
         self.needs = frozenset({signal})
         self.signal, self.options = signal, options
-        self.learns, self.mixing = options.report_share < 1, options.mixing
+        self.learns = LESSONS[signal] if options.report_share < 1 else frozenset()
+        self.mixing = options.mixing
         self.known: Floats | None = None  # N x S: remembered scores, NaN where never seen
-        self.load: Floats | None = None  # S: running mean of sum_i B_i U_is
+        self.balance = Balance("load" if options.normalise else "scores")
 
     def reporters(self, state: RoundState) -> Bools:
-        available = state.population.available
-        if self.options.report_share >= 1:
-            return available
-        asked = state.rng(Stream.REPORTS).random(len(available)) < self.options.report_share
-        return available & asked[:, None]
+        return sample(state, self.options.report_share)
 
     def plan(self, state: RoundState) -> Probabilities:
         people = state.population
         scores, *_ = checked(self._scores(state), people.capacity, people.available)
-        if self.options.normalise:
-            load = people.processors @ scores
-            before = np.full(len(load), np.nan) if self.load is None else self.load
-            mixed_in = np.where(np.isnan(before), load, 0.9 * before + 0.1 * load)
-            self.load = np.where(people.available.any(0), mixed_in, before)  # an absent task has no load
-            scores = scores / np.where(self.load > 0, self.load, 1.0)
-        mean = scores[people.available].mean() if people.available.any() else 0.0
-        scores = np.where(people.available, scores + self.options.floor * mean, 0.0)
-        return mixed(state, scores, self.options.mixing, self.options.draws)
+        scores = floored(self.balance.divided(scores, people), people.available, self.options.floor)
+        plan = mixed(state, scores, self.options.mixing, self.options.draws)
+        return replace(plan, betas=state.signals.betas)
 
     def _scores(self, state: RoundState) -> Floats:
         """U (N x S); with partial reports, remembered scores, or a task's largest for clients never seen."""
@@ -84,12 +85,17 @@ class VarianceReduced(Allocator):
         return weight * signals.norms / state.learning_rates
 
     def forget(self, task: int) -> None:
-        for values in (self.known, self.load):
-            if values is not None:
-                values[..., task] = np.nan
+        if self.known is not None:
+            self.known[:, task] = np.nan
+        self.balance.forget(task)
 
-    def learn(self, state: RoundState, seen: Signals) -> None:
-        self._remember(self.score(state, seen))
+    def learn(self, state: RoundState, lessons: Lessons) -> None:
+        """From those that had not been asked."""
+        shape = state.population.sizes.shape
+        norms = lessons.residuals if self.signal == "residual" else lessons.norms
+        seen = Signals(lessons.over_pairs(lessons.losses, shape), lessons.over_pairs(norms, shape))
+        asked = state.signals.losses if self.signal == "loss" else state.signals.norms
+        self._remember(self.score(state, seen if asked is None else seen.where(np.isnan(asked))))
 
     def _remember(self, reported: Floats) -> None:
         known = np.full(reported.shape, np.nan) if self.known is None else self.known
@@ -98,13 +104,27 @@ class VarianceReduced(Allocator):
         self.known = np.where(np.isnan(reported), known, updated)
 
     def state(self) -> dict[str, np.ndarray]:
-        kept = {"known": self.known, "load": self.load}
-        return {name: value for name, value in kept.items() if value is not None}
+        known = {} if self.known is None else {"known": self.known}
+        return known | self.balance.state()
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        self.known, self.load = (
-            None if (kept := state.get(name)) is None else kept.copy() for name in ("known", "load")
-        )
+        self.known = state["known"].copy() if "known" in state else None
+        self.balance.restore(state)
+
+
+def sample(state: RoundState, share: float) -> Bools:
+    """N x S: all pairs of a share of the clients, drawn anew in each round."""
+    available = state.population.available
+    if share >= 1:
+        return available
+    asked = state.rng(Stream.REPORTS).random(len(available)) < share
+    return available & asked[:, None]
+
+
+def floored(scores: Floats, available: Bools, floor: float) -> Floats:
+    """Scores to each of which a fraction of their mean is added, so that nobody's chance is 0."""
+    mean = scores[available].mean() if available.any() else 0.0
+    return np.where(available, scores + floor * mean, 0.0)
 
 
 def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Probabilities:

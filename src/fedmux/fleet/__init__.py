@@ -55,14 +55,24 @@ class Fleet(Protocol):
         round: int,
         rule: LocalRule | None,
         enough: int | None,
+        telling: Bools | None = None,
     ) -> Bools:
-        """Give out the jobs (J) and wait for `enough` clients; returns which jobs come back."""
+        """Give out the jobs (J) and wait for `enough` clients; returns which jobs come back.
+
+        The pairs in `telling` (N x S) send the loss they start from with their update.
+        """
         ...
 
     def train(
-        self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
+        self,
+        models: list[Model],
+        assignment: Assignment,
+        round: int,
+        rule: LocalRule | None,
+        telling: Bools | None = None,
     ) -> Iterator[Updates]:
-        """Updates of jobs that came back, in chunks; non-finite ones are left out."""
+        """Updates of jobs that came back, in chunks, with the losses of those `telling`; non-finite ones are
+        left out."""
         ...
 
     def evaluate(self, models: list[Model], part: str) -> Scores:

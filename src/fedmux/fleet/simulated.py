@@ -152,16 +152,37 @@ class SimulatedFleet:
         round: int,
         rule: LocalRule | None,
         enough: int | None,
+        telling: Bools | None = None,
     ) -> Bools:
         """Nothing to send, and all jobs come back; the round simulates dropouts and delays."""
         return np.ones(len(assignment), bool)
 
     def train(
-        self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None = None
+        self,
+        models: list[Model],
+        assignment: Assignment,
+        round: int,
+        rule: LocalRule | None = None,
+        telling: Bools | None = None,
     ) -> Iterator[Updates]:
         """Updates of this process's jobs; those just computed for a signal are reused."""
+        losses = None if telling is None else self._losses(models, assignment, telling)
         for s, rows, parameters, buffers in self._finite(self._trained(models, assignment, round, rule)):
-            yield self._updates(s, assignment, rows, parameters, buffers, round)
+            updates = self._updates(s, assignment, rows, parameters, buffers, round)
+            if losses is not None:
+                sound = np.flatnonzero(np.isfinite(losses[rows]))
+                updates = replace(updates, losses=losses[rows])
+                updates = updates if len(sound) == len(rows) else updates.part(sound)
+            if len(updates.rows):
+                yield updates
+
+    def _losses(self, models: list[Model], assignment: Assignment, telling: Bools) -> Floats:
+        """J: the loss each client starts from; 0 for those that do not tell."""
+        drawn = np.zeros_like(telling)
+        drawn[assignment.client, assignment.task] = True
+        found = self.scorer.client_values(models, drawn & telling)[0]
+        told = telling[assignment.client, assignment.task]
+        return np.where(told, found[assignment.client, assignment.task], 0.0)
 
     def _trained(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None

@@ -74,9 +74,7 @@ def by_task(work: Work) -> Answer:
 
 
 def _signals(name: str, task: Task, job: Job, asked: RecordDict, content: RecordDict) -> None:
-    report: dict[str, float] = {}
-    if "loss" in job.wants:
-        report["loss"] = float(forward(task, job.model, task.x, task.y)[0].mean())
+    report = _loss(task, job)
     if TRAINED_SIGNALS & job.wants:
         update = _update(task, job, None)[0]
         if task.privacy is not None:
@@ -89,7 +87,16 @@ def _signals(name: str, task: Task, job: Job, asked: RecordDict, content: Record
     content[f"signal.{name}"] = MetricRecord(dict(report))
 
 
+def _loss(task: Task, job: Job) -> dict[str, float]:
+    """The mean loss of the server's model over the client's points, if it is wanted."""
+    if "loss" not in job.wants:
+        return {}
+    return {"loss": float(forward(task, job.model, task.x, task.y)[0].mean())}
+
+
 def _train(name: str, task: Task, job: Job, asked: RecordDict, content: RecordDict) -> None:
+    if report := _loss(task, job):
+        content[f"signal.{name}"] = MetricRecord(dict(report))
     update, buffers = _update(task, job, read_rule(asked, name))
     if task.privacy is not None:  # noise that the server cannot know: from the operating system
         update = task.privacy.sent(update[None], [np.random.default_rng()])[0]

@@ -7,7 +7,7 @@ failure with its reason.
 import math
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,14 @@ LARGEST_SCALAR = 1e12  # of a loss or a score
 REPORTS = {"loss": {"loss"}, "norm": TRAINED_SIGNALS, "beta": {"projection"}}
 
 
+class Sent(NamedTuple):
+    """What came back of a job."""
+
+    update: torch.Tensor
+    buffers: torch.Tensor
+    loss: float  # that training started from; NaN if it was not asked for
+
+
 class FlowerFleet:
     keeps_updates = False
 
@@ -55,7 +63,7 @@ class FlowerFleet:
         self._own_rule: set[tuple[int, int]] = set()  # client, task: reported to have a privacy of its own
         self._vectors: dict[int, tuple[Model, ArrayRecord]] = {}  # by task: the model as it is sent
         self._scorer = Scorer(tasks, self.owned)
-        self._updates: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # task, client
+        self._updates: dict[tuple[int, int], Sent] = {}  # by task and client
 
     def release(self) -> None:
         """Models are on the CPU."""
@@ -104,6 +112,7 @@ class FlowerFleet:
         round: int,
         rule: LocalRule | None,
         enough: int | None,
+        telling: Bools | None = None,
     ) -> Bools:
         """One message to each node with all its jobs; waits for enough answers or the deadline."""
         self.roster.round = round
@@ -111,7 +120,7 @@ class FlowerFleet:
         contents: dict[int, RecordDict] = {}
         for client, s in zip(assignment.client.tolist(), assignment.task.tolist()):
             content = contents.setdefault(node_of[client], RecordDict())
-            self._put(content, s, models[s], client, round)
+            self._put(content, s, models[s], client, round, _wants_with_update(telling, client, s))
             put_rule(content, rule, self.tasks[s].name, s, client)
         self.journal.release(assignment.client, assignment.task)
         self._updates = {}
@@ -120,14 +129,14 @@ class FlowerFleet:
             for node, reply in replies:
                 client = self.roster.nodes[node]
                 for s in assignment.task[assignment.client == client].tolist():
-                    if self._take(client, s, reply, models[s]):
+                    if self._take(client, s, reply, models[s], telling):
                         taken.add(client)
                 if enough is not None and len(taken) >= enough:
                     break
         back = [pair in self._updates for pair in zip(assignment.task.tolist(), assignment.client.tolist())]
         return np.array(back, bool)
 
-    def _take(self, client: int, s: int, reply: RecordDict, model: Model) -> bool:
+    def _take(self, client: int, s: int, reply: RecordDict, model: Model, telling: Bools | None) -> bool:
         task = self.tasks[s]
         if (failure := read_failure(reply, task.name)) is not None:
             self._fail(client, s, TRAIN, "raised", failure)
@@ -147,7 +156,15 @@ class FlowerFleet:
         if refused:
             self._fail(client, s, TRAIN, *refused)
             return False
-        self._updates[s, client] = update, buffers
+        wanted = sorted(_wants_with_update(telling, client, s))
+        report = scalars(reply, f"signal.{task.name}", wanted) if wanted else {}
+        if report is None:
+            self._fail(client, s, TRAIN, "missing", "no loss in the reply")
+            return False
+        if not self._sound(report):
+            self._fail(client, s, TRAIN, "not-finite", f"out of range: {report}")
+            return False
+        self._updates[s, client] = Sent(update, buffers, report.get("loss", math.nan))
         self._compare_privacy(client, s, dict(reply.config_records.get(f"privacy.{task.name}") or {}))
         return True
 
@@ -162,7 +179,12 @@ class FlowerFleet:
             )
 
     def train(
-        self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None
+        self,
+        models: list[Model],
+        assignment: Assignment,
+        round: int,
+        rule: LocalRule | None,
+        telling: Bools | None = None,
     ) -> Iterator[Updates]:
         """The updates that came back, one task at a time."""
         for s, task in enumerate(self.tasks):
@@ -170,9 +192,10 @@ class FlowerFleet:
             if len(rows):
                 clients = assignment.client[rows]
                 came = [self._updates.pop((s, client)) for client in clients.tolist()]
-                updates, buffers = (torch.stack(parts) for parts in zip(*came))
+                updates, buffers = (torch.stack(parts) for parts in list(zip(*came))[:2])
                 steps = task.local.steps(self.roster.population.sizes[clients, s])
-                yield Updates(s, rows, updates, buffers, steps)
+                losses = None if telling is None else np.array([sent.loss for sent in came])
+                yield Updates(s, rows, updates, buffers, steps, losses)
 
     def evaluate(self, models: list[Model], part: str) -> Scores:
         """On the server's held-out points."""
@@ -273,3 +296,8 @@ class FlowerFleet:
         name = "?" if client is None else self.roster.name(client)
         task = "-" if s is None else self.tasks[s].name
         self.journal.fail(Failure(name, task, phase, kind, reason))
+
+
+def _wants_with_update(telling: Bools | None, client: int, s: int) -> frozenset[Signal]:
+    """What a client sends with its update."""
+    return frozenset({"loss"} if telling is not None and telling[client, s] else ())

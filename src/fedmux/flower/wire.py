@@ -2,7 +2,7 @@
 
     query.hello     -> nothing           <- who, processors, tasks with their numbers of points
     query.signals   -> models, jobs      <- a loss, a norm, a beta for each task
-    train.multi     -> models, jobs      <- an update and buffers for each task
+    train.multi     -> models, jobs      <- an update and buffers for each task, and a loss if asked for
     evaluate.multi  -> models, jobs      <- a loss and a score for each task
 
 A message carries all tasks of a node. A job gives the numbers of its task and client, the round, the seed,
@@ -28,7 +28,7 @@ from fedmux.tasks.task import LocalSgd
 HEADER = 1024  # bytes that a serialised array may have besides its data
 LONGEST_ID, MOST_PROCESSORS, MOST_POINTS = 200, 10_000, 10**12  # a hello beyond these is refused
 HELLO, EVALUATE = "query.hello", "evaluate.multi"
-FORM = 2  # of the messages; 1 had no objective
+FORM = 3  # of the messages; 1 had no objective, 2 no loss with an update
 LONGEST_REASON = 300  # characters
 
 

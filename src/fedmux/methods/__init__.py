@@ -47,9 +47,11 @@ class Method(Checked):
         _is_a(Aggregator, aggregator, f"{type(self).__name__}.aggregator")
         check_needs(allocator)
         compares = sorted(allocator.needs & {"residual", "projection"})
-        if compares and type(aggregator).stale is Aggregator.stale:
+        keeps_none = type(aggregator).stale is Aggregator.stale
+        if keeps_none and (compares or "memory" in allocator.learns):
+            named = f'needs names "{compares[0]}"' if compares else 'learns names "memory"'
             raise FedmuxError(
-                f'{type(allocator).__name__}.needs names "{compares[0]}", comparing with the last update '
+                f"{type(allocator).__name__}.{named}, comparing with the last update "
                 f'of each client, and {type(aggregator).__name__} keeps none; ask for "norm"'
             )
         return allocator, aggregator

@@ -8,7 +8,7 @@ from pydantic import AllowInfNan, Field, PlainSerializer
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.qffl import QFair
-from fedmux.allocation import Allocator, RoundState
+from fedmux.allocation import Allocator
 from fedmux.allocation.fair import FairAllocator, Measure
 from fedmux.allocation.fair_variance import FairVarianceAllocator
 from fedmux.allocation.plan import Draws
@@ -16,7 +16,6 @@ from fedmux.allocation.random import RandomAllocator
 from fedmux.errors import FedmuxError
 from fedmux.methods import Method, register
 from fedmux.methods.baselines import Sampled
-from fedmux.population import Bools
 from fedmux.runs.scale import Scale
 
 
@@ -70,14 +69,10 @@ def demand_targets(method: str, measure: str, scales: Mapping[str, Scale]) -> No
             )
 
 
-class AskTheDrawn(RandomAllocator):
-    """Random; drawn clients report their loss."""
+class LossesOfTheDrawn(RandomAllocator):
+    """Random; clients that train send the loss they started from, which the aggregator uses."""
 
-    needs = frozenset({"loss"})
-    learns = True
-
-    def reporters(self, state: RoundState) -> Bools:
-        return np.zeros_like(state.population.available)
+    learns = frozenset({"loss"})
 
 
 @register
@@ -92,7 +87,7 @@ class QFfl(Sampled):
     )
 
     def allocator(self) -> Allocator:
-        return AskTheDrawn(self.participation)
+        return LossesOfTheDrawn(self.participation)
 
     def aggregator(self) -> Aggregator:
         return QFair(super().aggregator(), self.q)

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.low_rank import LowRankStore
-from fedmux.aggregation.stale import OptimalStale, Stale
+from fedmux.aggregation.stale import PlannedStale, Stale
 from fedmux.aggregation.store import ClientStore, NumberFormat, Storage, Store
 from fedmux.allocation import Allocator
 from fedmux.allocation.plan import Draws, Signal
@@ -129,7 +129,7 @@ class BestStale(GvrStale):
     signal: ClassVar[Signal] = "projection"
 
     def aggregator(self) -> Aggregator:
-        return OptimalStale(self.store())
+        return PlannedStale(self.store())
 
     def check(self, tasks: int) -> None:
         if self.report_share < 1:

@@ -13,8 +13,11 @@ from fedmux.tasks.task import Task
 
 
 class Deliveries:
-    def __init__(self, drawn: Assignment, back: Bools, returned: Assignment, tasks: int) -> None:
+    def __init__(
+        self, drawn: Assignment, back: Bools, returned: Assignment, tasks: int, content: str
+    ) -> None:
         self.drawn = drawn
+        self.content = content  # what a job delivers
         self.back = back  # J: of those drawn
         self.returned = returned  # those that come back, as the aggregator sees them
         self.weights: Floats = np.zeros(len(drawn))  # J: of the updates; 0 if not used
@@ -35,14 +38,19 @@ class Deliveries:
         team.sum(self._delivered)
         for row in np.flatnonzero(self._delivered == 0).tolist():
             client, name = int(self.returned.client[row]), tasks[self.returned.task[row]].name
-            journal.fail(not_finite(client, name, TRAIN, "the update is not finite"))
+            journal.fail(not_finite(client, name, TRAIN, f"{self.content} is not finite"))
         self.weights[self.back] = weights * self._delivered
         self.back[self.back] = self._delivered > 0
         team.sum(self.steps)
 
+    @property
+    def arrived(self) -> Bools:
+        """Of those that come back, the jobs whose updates are used, once all are in."""
+        return self._delivered > 0
+
     def sound(self, tasks: int) -> Ints:
         """S: number of updates used."""
-        return np.bincount(self.returned.task[self._delivered > 0], minlength=tasks)
+        return np.bincount(self.returned.task[self.arrived], minlength=tasks)
 
     def record(self, round: int) -> np.ndarray:
         """Every job drawn, for the run folder; jobs that did not return have weight 0."""

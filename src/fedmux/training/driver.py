@@ -42,7 +42,8 @@ class Played:
 
     view: RoundState  # what allocator and aggregator saw
     plan: Plan
-    reported: Bools  # N x S: pairs that sent a signal
+    reported: Bools  # N x S: pairs that sent a signal before the draw
+    telling: Bools | None  # N x S: pairs that, if drawn, send their loss with the update; None: nobody
     deliveries: Deliveries
 
 

@@ -25,11 +25,10 @@ class Safeguard:
     def __init__(self, stop: Stop, tasks: list[Task], journal: Journal) -> None:
         self.stop, self.tasks, self.journal = stop, tasks, journal
         self.found: list[Divergence] = []  # in this round
-        self._late: dict[int, str] = {}  # tasks to set back at the end of the round, with the reason
 
     def begin(self) -> None:
         """Start a new round."""
-        self.found, self._late = [], {}
+        self.found = []
 
     def heed(
         self, state: State, people: Population, asked: Bools, signals: Signals, scores: Floats | None
@@ -51,15 +50,10 @@ class Safeguard:
             found |= dict.fromkeys(bad.tolist(), "its score on the validation part is not finite")
         return self.set_back(state, found, state.round + 1)
 
-    def heed_late(self, state: State, people: Population, answered: Bools, since: int) -> None:
-        """The same for reports (N x S) that come after the draw; `since`: number of earlier failures."""
-        refused, there = self._refused(SIGNALS, since), people.available.sum(0)
-        self._late |= state.watch.refusals(SIGNALS, answered.sum(0), refused, there)
-
     def judge(self, state: State, people: Population, deliveries: Deliveries) -> None:
         """Reset the tasks that a round's updates and new models show to have diverged."""
         sound, there = deliveries.sound(len(self.tasks)), people.available.sum(0)
-        found = self._late | state.watch.refusals(TRAIN, sound, self._refused(TRAIN), there)
+        found = state.watch.refusals(TRAIN, sound, self._refused(TRAIN), there)
         self.set_back(state, found | state.watch.broken(state.models), state.round)
 
     def set_back(self, state: State, found: dict[int, str], round: int) -> Bools:
@@ -89,9 +83,9 @@ class Safeguard:
                 half.forget(s)
         return _at(found, len(self.tasks))
 
-    def _refused(self, phase: str, since: int = 0) -> list[set[str]]:
+    def _refused(self, phase: str) -> list[set[str]]:
         """By task: clients whose answers in a phase were rejected as not finite or far too large."""
-        refused = [f for f in self.journal.failures[since:] if f.phase == phase and f.kind in REFUSALS]
+        refused = [f for f in self.journal.failures if f.phase == phase and f.kind in REFUSALS]
         return [{f.client for f in refused if f.task == task.name} for task in self.tasks]
 
 

@@ -58,7 +58,7 @@ class Meter(Surroundings):
         step_sizes = aggregator.step_sizes()
         server_bytes = np.array([aggregator.server_bytes(s) for s in range(len(self.fleet.tasks))])
         self.team.sum(server_bytes)
-        needs = state.allocator.needs
+        needs, telling = state.allocator.needs, played.telling
         scalars = len(needs & {"loss", "norm", "residual"}) + 2 * ("projection" in needs)
         trained = bool(needs & TRAINED_SIGNALS)
         work = {}
@@ -66,6 +66,12 @@ class Meter(Surroundings):
             rows = assignment.task == s
             uploads = int((rows & back).sum())
             asked = people.sizes[reported[:, s], s]
+            # Those that send their loss with the update.
+            told = rows & False if telling is None else rows & telling[assignment.client, s]
+            passes = people.sizes[assignment.client[told], s]
+            if "loss" in needs:
+                passes = np.concatenate([passes, asked])
+            reports = scalars * len(asked) + int((told & back).sum())
             # Clients that trained for their signal do not train again, if they keep their updates.
             again = ~(reported[assignment.client, s] & self.fleet.keeps_updates) | (not trained)
             sizes = people.sizes[assignment.client, s]
@@ -77,11 +83,11 @@ class Meter(Surroundings):
                 _unscored(task),
                 jobs=int(assignment.count[rows & back].sum()),
                 uploads=uploads,
-                reports=scalars * len(asked),
-                upload_bytes=uploads * task.layout.upload_bytes + SCALAR_BYTES * scalars * len(asked),
+                reports=reports,
+                upload_bytes=uploads * task.layout.upload_bytes + SCALAR_BYTES * reports,
                 gradient_steps=used + wasted,
                 wasted_steps=wasted,
-                forward_passes=int(task.local.passes(asked).sum()) if "loss" in needs else 0,
+                forward_passes=int(task.local.passes(passes).sum()),
                 server_bytes=int(server_bytes[s]),
                 step_size=float(step_sizes[s]),
                 learning_rate=float(played.view.learning_rates[s]),

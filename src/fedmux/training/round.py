@@ -5,9 +5,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
-import numpy as np
-
-from fedmux.allocation import Assignment, RoundState, Signals
+from fedmux.allocation import Allocator, Assignment, RoundState, Signals
 from fedmux.allocation.contract import check_draw, planned
 from fedmux.allocation.plan import Budget, Plan, over_selection
 from fedmux.distributed.memory import patiently
@@ -16,6 +14,7 @@ from fedmux.randomness import Stream
 from fedmux.training.agreement import same_everywhere
 from fedmux.training.deliveries import Deliveries
 from fedmux.training.driver import Played, Surroundings, view_of
+from fedmux.training.learning import Learning
 from fedmux.training.state import State
 from fedmux.training.telling import note_idle
 
@@ -42,13 +41,14 @@ class Synchronous(Surroundings):
             jobs = plan.draw(view.rng(Stream.DRAW))
             check_draw(plan, jobs, view, type(allocator).__name__)
             self.team.agree("assignment", jobs.client, jobs.task, jobs.count)
-        answering = np.ones(len(jobs), bool)
-        if allocator.learns:  # drawn clients report too
-            view, reported, answering = self.ask_drawn(state, view, jobs, reported)
+            view = replace(view, betas=getattr(plan, "betas", None))
+        telling = self.telling(allocator, view, reported)
         with self.phase("train"):
-            deliveries = self.send(state, view, plan, jobs, answering)  # some drop out, some are late
-            sent, rule = deliveries.returned, aggregator.local_rule
-            for updates in self.fleet.train(state.models, sent, state.round, rule):
+            deliveries = self.send(state, view, plan, jobs, telling)  # some drop out, some are late
+            sent, rule, stale = deliveries.returned, aggregator.local_rule, aggregator.stale
+            learning = Learning(allocator.learns, sent, view.signals, stale, self.fleet.release)
+            for updates in self.fleet.train(state.models, sent, state.round, rule, telling):
+                learning.note(updates)
                 aggregator.add(updates)
                 deliveries.note(updates)
             deliveries.close(aggregator.weights, self.fleet.tasks, self.team, self.fleet.journal)
@@ -56,9 +56,12 @@ class Synchronous(Surroundings):
             self.team.sum(*aggregator.parts())
             models = self.retried(partial(aggregator.finish, state.models))
             same_everywhere(models, self.team, self.fleet.tasks, type(aggregator).__name__)
+            if allocator.learns:
+                arrived = deliveries.arrived
+                allocator.learn(view, learning.lessons(arrived, state.models, models, self.team))
             state.models = state.watch.unless_paused(state.models, models)
         state.round += 1
-        return Played(view, plan, reported, deliveries)
+        return Played(view, plan, reported, telling, deliveries)
 
     def meet(self, state: State) -> RoundState:
         """The round as allocator and aggregator see it, before clients are asked for anything."""
@@ -88,37 +91,30 @@ class Synchronous(Surroundings):
         progress = None if scores is None else self.yardstick.progress(scores, "validation")
         return replace(view, signals=signals, accuracies=progress), reported
 
-    def ask_drawn(
-        self, state: State, view: RoundState, jobs: Assignment, reported: Bools
-    ) -> tuple[RoundState, Bools, Bools]:
-        """The same for drawn clients that were not asked before, for the allocator to learn from; also which
-        jobs' clients (J) answered."""
-        drawn = np.zeros_like(reported)
-        drawn[jobs.client, jobs.task] = True
-        earlier, asked = len(self.fleet.journal.failures), drawn & ~reported
-        answering = np.ones(len(jobs), bool)
-        seen = self.signals(state, asked)
-        if seen.silent is not None:
-            answering, asked = ~seen.silent[jobs.client, jobs.task], asked & ~seen.silent
-        self.guard.heed_late(state, view.population, asked, earlier)
-        state.allocator.learn(view, seen)
-        return replace(view, signals=view.signals.join(seen)), reported | drawn, answering
-
     def send(
-        self, state: State, view: RoundState, plan: Plan, jobs: Assignment, answering: Bools
+        self, state: State, view: RoundState, plan: Plan, jobs: Assignment, telling: Bools | None
     ) -> Deliveries:
         """Give out the jobs; which of them come back, and their weights, corrected for those that do not."""
         rule, clients, returns = state.aggregator.local_rule, jobs.client, state.returns
         enough = returns.enough(clients, over_selection(plan, self.budget))
-        came = returns.draw(state.round)[clients] & answering
-        back = self.fleet.send(state.models, jobs, state.round, rule, enough) & came
+        came = returns.draw(state.round)[clients]
+        back = self.fleet.send(state.models, jobs, state.round, rule, enough, telling) & came
         if enough is None:  # otherwise it is unknown who would still have come
             came = back
         back = returns.first(clients, back, enough, state.round)
         returned = jobs.only(back, returns.correction(clients, came, back))
         returns.learn(clients, came, back)
         self.retried(partial(state.aggregator.begin, view, returned, state.models))
-        return Deliveries(jobs, back, returned, len(self.fleet.tasks))
+        content = "the update" if telling is None else "the update or the loss it started from"
+        return Deliveries(jobs, back, returned, len(self.fleet.tasks), content)
+
+    @staticmethod
+    def telling(allocator: Allocator, view: RoundState, reported: Bools) -> Bools | None:
+        """N x S: who sends the loss training starts from with the update; None: nobody needs it."""
+        if "loss" not in allocator.learns:
+            return None
+        available = view.population.available
+        return available & ~reported if "loss" in allocator.needs else available
 
     def signals(self, state: State, asked: Bools) -> Signals:
         with self.phase("signals"):

@@ -1,0 +1,172 @@
+"""Forecasts of what clients would send, from the updates that have arrived: nobody is asked for them.
+
+The variance of task s's step is sum_i d^2 / B ||G - beta h||^2 (1 / p - 1), with G the update and h the last
+one kept of the client. With c the cosine between G and h, the best beta is c ||G|| / ||h||, and then
+||G - beta h|| = ||G|| sqrt(1 - c^2). So two forecasts are enough:
+
+    log(||G|| / eta) = a + b log f + e log n     least squares over the jobs of a task, the old ones fading
+    c                                            mean over the jobs of a task, by the age of h
+
+f is the client's newest known loss, n its number of points. Whatever is forecast is fixed before the draw,
+so the step stays unbiased; a bad forecast only costs variance.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedmux.allocation.lessons import Lessons
+from fedmux.allocation.plan import RoundState
+from fedmux.population import Bools, Floats, Ints
+
+KEPT = 0.97  # weight of what was known, for each round in which jobs of the task arrive
+PRIOR = np.array([0.0, 0.5, 0.25])  # a, b, e before any job
+TRUST = np.array([1e-6, 20.0, 20.0])  # in the prior, in squared deviations of jobs
+AGES = np.array([2, 5, 12, 30, 80])  # rounds: edges of the bins of cosines
+PRIOR_COSINE, COSINE_TRUST = 0.5, 1.0
+LEAST_LOSS = 1e-3
+LARGEST_BETA = 2.0
+
+
+class Forecaster:
+    """What is known of every client, and the two regressions of each task."""
+
+    def __init__(self, remembers: bool) -> None:
+        self.remembers = remembers  # whether updates are kept: else h = 0
+        self.losses = np.zeros((0, 0))  # N x S: newest known, NaN: never
+        self.lengths = np.zeros((0, 0))  # N x S: ||h||, 0: none
+        self.trained = np.zeros((0, 0), np.int64)  # N x S: last round; -1: never
+        self.square, self.product = np.zeros((0, 3, 3)), np.zeros((0, 3))  # S: of least squares
+        self.cosine = np.zeros((2, 0, 0))  # sum and weight: S x ages
+        self.error: dict[str, list[float | None]] = {}  # of the last round's forecasts
+
+    def meet(self, state: RoundState) -> None:
+        """Make room for the round's clients and tasks, and take in the losses that they report."""
+        shape = state.population.sizes.shape
+        if self.losses.shape != shape:
+            self._begin(shape)
+        if (reported := state.signals.losses) is not None:
+            self.losses = np.where(np.isnan(reported), self.losses, reported)
+
+    def _begin(self, shape: tuple[int, int]) -> None:
+        self.losses = np.full(shape, np.nan)
+        self.lengths, self.trained = np.zeros(shape), np.full(shape, -1)
+        self.square = np.zeros((shape[1], 3, 3))
+        self.product = np.zeros((shape[1], 3))
+        self.cosine = np.zeros((2, shape[1], len(AGES) + 1))
+        for task in range(shape[1]):
+            self.forget(task)
+
+    def forget(self, task: int) -> None:
+        """Back to what was assumed before any job."""
+        if task < len(self.square):
+            self.losses[:, task], self.lengths[:, task], self.trained[:, task] = np.nan, 0.0, -1
+            self.square[task], self.product[task] = np.diag(TRUST), TRUST * PRIOR
+            self.cosine[0, task], self.cosine[1, task] = COSINE_TRUST * PRIOR_COSINE, COSINE_TRUST
+
+    # What is forecast
+
+    def norms(self, state: RoundState) -> Floats:
+        """||G|| / eta of every pair (N x S)."""
+        people, found = state.population, np.zeros(state.population.sizes.shape)
+        for s, (a, b, e) in enumerate(self.coefficients()):
+            own = np.flatnonzero(people.available[:, s])
+            losses = self.losses[own, s]
+            unknown = np.isnan(losses)
+            losses[unknown] = 1.0 if unknown.all() else losses[~unknown].mean()  # like the others
+            found[own, s] = _norm(a, b, e, losses, people.sizes[own, s])
+        return found
+
+    def coefficients(self) -> Floats:
+        """a, b and e of each task (S x 3)."""
+        return np.asarray(np.linalg.solve(self.square, self.product[:, :, None])[:, :, 0], np.float64)
+
+    def cosines(self, round: int) -> Floats:
+        """c of every pair (N x S); 0 where nothing is kept."""
+        if not self.remembers:
+            return np.zeros(self.lengths.shape)
+        age = np.searchsorted(AGES, round - self.trained, side="right")
+        mean = self.cosine[0] / self.cosine[1]
+        found = np.stack([mean[s][age[:, s]] for s in range(len(mean))], axis=1)
+        return np.where(self.lengths > 0, found, 0.0)
+
+    def betas(self, norms: Floats, cosines: Floats, rates: Floats) -> Floats:
+        """The best weight of each stale update (N x S), for norms over the learning rates (S)."""
+        best = np.divide(
+            cosines * norms * rates, self.lengths, out=np.zeros(norms.shape), where=self.lengths > 0
+        )
+        return np.minimum(best, LARGEST_BETA)
+
+    # What is learned
+
+    def learn(self, state: RoundState, lessons: Lessons) -> None:
+        """From the updates of a round, after comparing them with what had been forecast."""
+        assert lessons.losses is not None and lessons.norms is not None
+        client, task = lessons.client, lessons.task
+        norms = lessons.norms / state.learning_rates[task]
+        sizes = state.population.sizes[client, task]
+        sound = np.isfinite(norms) & (norms > 0) & np.isfinite(lessons.losses)
+        age = np.searchsorted(AGES, state.round - self.trained[client, task], side="right")
+        self.error = self._error(state, lessons, norms, age, sound)
+        self.losses[client, task] = np.where(sound, lessons.losses, self.losses[client, task])
+        for s in np.unique(task[sound]).tolist():
+            rows = sound & (task == s)
+            x = _features(lessons.losses[rows], sizes[rows])
+            self.square[s] = KEPT * self.square[s] + (1 - KEPT) * np.diag(TRUST) + x.T @ x
+            self.product[s] = KEPT * self.product[s] + (1 - KEPT) * TRUST * PRIOR + x.T @ np.log(norms[rows])
+        if lessons.cosines is not None and lessons.before is not None and lessons.after is not None:
+            self._learn_cosines(task, age, lessons.cosines, lessons.before > 0)
+            self.lengths[client, task] = lessons.after
+            self.trained[client, task] = state.round
+
+    def _learn_cosines(self, task: Ints, age: Ints, cosines: Floats, kept: Bools) -> None:
+        for s in np.unique(task).tolist():
+            rows = kept & (task == s)
+            prior = COSINE_TRUST * np.array([PRIOR_COSINE, 1.0])[:, None]
+            bins = len(AGES) + 1
+            new = [np.bincount(age[rows], weight, bins) for weight in (cosines[rows].clip(0), None)]
+            self.cosine[:, s] = KEPT * self.cosine[:, s] + (1 - KEPT) * prior + np.stack(new)
+
+    def _error(
+        self, state: RoundState, lessons: Lessons, norms: Floats, age: Ints, sound: Bools
+    ) -> dict[str, list[float | None]]:
+        """How far the forecasts of each task were off (S): the root mean square of log ||G||, with the loss
+        known before the round, and of c; None without a job."""
+        client, task = lessons.client, lessons.task
+        known = self.losses[client, task]
+        mean = self.cosine[0] / self.cosine[1]
+        off: dict[str, list[float | None]] = {"norm": [], "cosine": []}
+        for s, (a, b, e) in enumerate(self.coefficients()):
+            rows = sound & (task == s) & ~np.isnan(known)
+            forecast = _norm(a, b, e, known[rows], state.population.sizes[client[rows], s])
+            off["norm"].append(_root_mean_square(np.log(forecast / norms[rows])))
+            if lessons.cosines is not None and lessons.before is not None:
+                rows = (task == s) & (lessons.before > 0)
+                off["cosine"].append(_root_mean_square(mean[s, age[rows]] - lessons.cosines[rows]))
+        return {what: values for what, values in off.items() if values}
+
+    def state(self) -> dict[str, np.ndarray]:
+        names = ("losses", "lengths", "trained", "square", "product", "cosine")
+        return {name: getattr(self, name) for name in names} if self.losses.size else {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        for name in ("losses", "lengths", "trained", "square", "product", "cosine"):
+            if name in state:
+                setattr(self, name, state[name].copy())
+
+    def notes(self) -> dict[str, Any]:
+        return {"forecast_error": self.error} if self.error else {}
+
+
+def _features(losses: Floats, sizes: Ints) -> Floats:
+    """J x 3."""
+    logs = np.log(np.maximum(losses, LEAST_LOSS)), np.log(np.maximum(sizes, 1))
+    return np.stack([np.ones(len(losses)), *logs], axis=1)
+
+
+def _norm(a: float, b: float, e: float, losses: Floats, sizes: Ints) -> Floats:
+    return np.exp(_features(losses, sizes) @ np.array([a, b, e]))
+
+
+def _root_mean_square(values: Floats) -> float | None:
+    return float(np.sqrt(np.mean(values**2))) if len(values) else None
