@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import population
-from fedmux.population import Population, draw_availability, draw_capacity
+from fedmux.population import BLOCK, Population, draw_availability, draw_capacity, row_counts, row_sums
 
 
 @given(clients=st.integers(1, 40), tasks=st.integers(1, 5), seed=st.integers(0, 50))
@@ -15,6 +15,17 @@ def test_shares_add_up_to_one_over_those_that_have_the_task(clients, tasks, seed
     total = people.shares.sum(0)
     assert total == pytest.approx(people.available.any(0).astype(float))
     assert not people.shares[~people.available].any()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 7, 8, 30, 300])
+def test_sums_along_rows_are_numpys_to_the_bit(columns):
+    rng = np.random.default_rng(columns)
+    for rows in (0, 1, 50) if columns > 8 else (0, 1, BLOCK, 2 * BLOCK + 5):
+        values = rng.lognormal(0, 20, (rows, columns))
+        for laid_out in (values, np.asfortranarray(values), values[::-1]):
+            assert (row_sums(laid_out) == laid_out.sum(1)).all()
+        some = values > 1
+        assert (row_counts(some) == some.sum(1)).all()
 
 
 def test_a_client_without_processor_data_or_will_takes_no_part():

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+BLOCK = 8192  # rows whose sums fit into the processor's cache
+
 
 @dataclass(frozen=True, eq=False)
 class Population:
@@ -29,14 +31,15 @@ class Population:
     @cached_property
     def shares(self) -> Floats:
         """N x S: d_is = n_is / sum of n_js over the clients that have task s; columns sum to 1 (or 0)."""
-        points = np.where(self.available, self.sizes, 0).astype(np.float64)
-        total = points.sum(0)
-        return np.divide(points, total, out=points, where=total > 0)
+        points = np.where(self.available, self.sizes, 0.0)
+        total = np.ones(len(points)) @ points  # whole numbers: exact in any order
+        points /= np.where(total > 0, total, 1.0)
+        return points
 
     @cached_property
     def processors(self) -> Ints:
         """N: B_i of clients that can train something, 0 for the others."""
-        return np.where(self.available.any(1), self.capacity, 0)
+        return np.where(row_counts(self.available) > 0, self.capacity, 0)
 
     @cached_property
     def total_processors(self) -> int:
@@ -55,6 +58,30 @@ class Population:
     @property
     def tasks(self) -> int:
         return self.sizes.shape[1]
+
+
+def row_sums(values: Floats) -> Floats:
+    """values.sum(1), to the bit; several times as fast for a million rows of a few columns."""
+    rows, columns = values.shape
+    if not 1 <= columns < 8:  # from eight on NumPy adds in another order
+        return np.asarray(values.sum(1))
+    total = np.empty(rows)
+    for start in range(0, rows, BLOCK):
+        block, part = values[start : start + BLOCK], total[start : start + BLOCK]
+        part[:] = block[:, 0]
+        for column in range(1, columns):
+            part += block[:, column]
+    return total
+
+
+def row_counts(values: Bools) -> Ints:
+    """values.sum(1): how many of a row are true."""
+    if values.shape[1] > np.iinfo(np.uint8).max:
+        return np.asarray(values.sum(1))
+    count = np.zeros(len(values), np.uint8)
+    for column in range(values.shape[1]):
+        count += values[:, column]
+    return count.astype(np.int64)
 
 
 def draw_availability(

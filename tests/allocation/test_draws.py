@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmux.allocation.draws import dependent_rounding, systematic
+from fedmux.allocation.halving import halving
 from fedmux.allocation.plan import Probabilities
 
 BOTH = [systematic, dependent_rounding]
+ALL = [*BOTH, halving]
 DRAWS = 4000
 SIGMAS = 4.5
 
@@ -152,7 +154,7 @@ def tables(draw):
     return p, processors
 
 
-@pytest.mark.parametrize("draw", BOTH)
+@pytest.mark.parametrize("draw", ALL)
 @settings(deadline=None)
 @given(table=tables(), seed=st.integers(0, 2**32 - 1))
 def test_any_plan_is_drawn_within_its_bounds(draw, table, seed):
@@ -165,12 +167,12 @@ def test_any_plan_is_drawn_within_its_bounds(draw, table, seed):
     ).all()
     full = np.abs(probability.sum(1) - 1) < 1e-12
     assert (drawn.sum(1)[full] == processors[full]).all()
-    axis = 0 if draw is dependent_rounding else None  # each task's number, or only the total
+    axis = None if draw is systematic else 0  # each task's number, or only the total
     expected, number = expected.sum(axis), drawn.sum(axis)
     assert ((np.floor(expected - 1e-6) <= number) & (number <= np.ceil(expected + 1e-6))).all()
 
 
-@pytest.mark.parametrize("draw", BOTH)
+@pytest.mark.parametrize("draw", ALL)
 def test_nobody_to_draw_is_no_draw(draw):
     for probability, processors in ((np.zeros((3, 2)), np.ones(3, int)), (np.ones((3, 1)), np.zeros(3, int))):
         client, task = draw(probability, processors, np.random.default_rng(0))

@@ -18,7 +18,7 @@ from fedmux.allocation.plan import (
 )
 from fedmux.errors import FedmuxError
 from fedmux.importing import closest
-from fedmux.population import Bools
+from fedmux.population import Bools, row_sums
 
 SIGNALS: tuple[str, ...] = get_args(Signal)
 LESSONS: tuple[str, ...] = get_args(Lesson)
@@ -68,7 +68,7 @@ def _array(name: str, values: object, shape: tuple[int, ...], who: str) -> None:
 
 def _check_probabilities(plan: Probabilities, state: RoundState, who: str) -> None:
     probability, available, none = plan.probability, state.population.available, partial(_none, state, who)
-    total = probability.sum(1)
+    total = row_sums(probability)
     none(
         ~(probability >= 0),
         lambda i, s: (

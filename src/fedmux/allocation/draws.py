@@ -8,12 +8,14 @@ import itertools
 
 import numpy as np
 
-from fedmux.population import Floats, Ints
+from fedmux.allocation.halving import halving
+from fedmux.population import Floats, Ints, row_counts, row_sums
 
 Node = tuple[int, int]  # kind, number
 Edge = tuple[int, int]  # processor, task
 
 DONE = 1e-12  # a probability this close to 0 or 1 is decided
+MANY = 20_000  # undecided edges beyond which they are not taken one by one
 
 
 def systematic(probability: Floats, processors: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -23,7 +25,7 @@ def systematic(probability: Floats, processors: Ints, rng: np.random.Generator) 
     u + 2, ... with one uniform u pick processors and, by where they fall, tasks.
     """
     owner = rng.permutation(np.repeat(np.arange(len(processors)), processors))
-    total = probability.sum(1)
+    total = row_sums(probability)
     end = np.cumsum(total[owner])
     length = end[-1] if len(end) else 0.0
     points = rng.random() + np.arange(int(np.ceil(length)))
@@ -41,8 +43,12 @@ def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Gen
 
     Gandhi, Khuller, Parthasarathy and Srinivasan (2006) on the graph of processors and tasks: along a cycle
     or a maximal path of undecided edges, shift probability back and forth until an edge is decided; the odds
-    of the two directions preserve the marginals. Takes O(processors x tasks^2) steps of Python.
+    of the two directions preserve the marginals. Takes O(processors x tasks^2) steps of Python, so many edges
+    are rounded by `halving`, which promises the same.
     """
+    undecided = (probability > DONE) & (probability < 1 - DONE)
+    if processors @ row_counts(undecided) > MANY:
+        return halving(probability, processors, rng)
     owner = np.repeat(np.arange(len(processors)), processors)
     value = {
         (int(row), int(task)): float(probability[owner[row], task])

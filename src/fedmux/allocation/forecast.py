@@ -90,6 +90,10 @@ class Forecaster:
         found = np.stack([mean[s][age[:, s]] for s in range(len(mean))], axis=1)
         return np.where(self.lengths > 0, found, 0.0)
 
+    def scored(self, cosines: Floats) -> Floats:
+        """The cosines that scores take account of."""
+        return cosines
+
     def betas(self, norms: Floats, cosines: Floats, rates: Floats) -> Floats:
         """The best weight of each stale update (N x S), for norms over the learning rates (S)."""
         best = np.divide(

@@ -43,7 +43,11 @@ class ForecastSampling(Allocator):
         people, norms = state.population, self.forecaster.norms(state)
         cosines = self.forecaster.cosines(state.round)
         weight = people.shares / np.maximum(people.capacity, 1)[:, None]
-        scores, *_ = checked(weight * norms * np.sqrt(1 - cosines**2), people.capacity, people.available)
+        scores, *_ = checked(
+            weight * norms * np.sqrt(1 - self.forecaster.scored(cosines) ** 2),
+            people.capacity,
+            people.available,
+        )
         scores = self.balance.divided(np.where(people.available, scores, 0.0), people)
         plan = self.probabilities(state, floored(scores, people.available, self.options.floor))
         if not self.options.remembers:

@@ -10,7 +10,7 @@ tasks, and the denominator runs over all tasks: the printed theorems differ in b
 
 import numpy as np
 
-from fedmux.population import Bools, Floats, Ints
+from fedmux.population import Bools, Floats, Ints, row_sums
 
 
 def optimal_probabilities(
@@ -32,25 +32,25 @@ def optimal_probabilities(
         raise ValueError(f"jobs must be at least 0, got {jobs}")
     if not 0 <= floor < np.inf:
         raise ValueError(f"floor must be finite and at least 0, got {floor}")
-    scores = np.where(available, scores + floor, 0.0)
-    active = (capacity > 0) & available.any(1)
-    largest = scores[active].max(initial=0.0)
+    if not capacity.all():
+        available = available & (capacity > 0)[:, None]
+    probability = np.where(available, scores + floor if floor else scores, 0.0)
+    largest = probability.max(initial=0.0)
     if largest > 0:
-        scores = scores / largest  # so that no range of scores overflows
-    mass = scores.sum(1)  # M
-    scored = active & (mass > 0)
-    jobs = min(jobs, float(capacity[active].sum()))
+        probability /= largest  # so that no range of scores overflows
+    mass = row_sums(probability)  # M
+    scored = mass > 0
+    unscored = np.flatnonzero(~scored)
+    unscored = unscored[available[unscored].any(1)]
     room = float(capacity[scored].sum())  # V+
-    probability = np.zeros(scores.shape)
-    if jobs < room:
-        total = saturate(mass[scored], capacity[scored], jobs)
-    else:
-        total = np.ones(int(scored.sum()))
-        unscored = active & ~scored
-        if unscored.any():
-            share = (jobs - room) / float(capacity[unscored].sum())
-            probability[unscored] = share * available[unscored] / available[unscored].sum(1, keepdims=True)
-    probability[scored] = scores[scored] * (total / mass[scored])[:, None]
+    spare = float(capacity[unscored].sum())
+    jobs = min(jobs, room + spare)
+    total = np.zeros(len(mass))
+    total[scored] = saturate(mass[scored], capacity[scored], jobs) if jobs < room else 1.0
+    probability *= np.divide(total, mass, out=total, where=scored)[:, None]
+    if jobs >= room and len(unscored):
+        has = available[unscored]
+        probability[unscored] = (jobs - room) / spare * has / has.sum(1, keepdims=True)
     return probability
 
 
@@ -62,19 +62,21 @@ def saturate(mass: Floats, capacity: Ints, jobs: float) -> Floats:
     a sort; if adversarial scores need many more, the rest is sorted.
     """
     total = np.ones(len(mass))
-    rest = np.arange(len(mass))
+    rest: Ints | slice = slice(None)  # the places of those that are left, whose arrays get shorter
     for _ in range(16):
-        tail = float((capacity[rest] * mass[rest]).sum())
+        tail = float((capacity * mass).sum())
         # Without a division, and strict: a client at exactly 1 need not be in the set.
-        over = jobs * mass[rest] > tail
+        over = jobs * mass > tail
         if not over.any():
-            total[rest] = np.minimum(1.0, jobs / tail * mass[rest])
+            total[rest] = np.minimum(1.0, jobs / tail * mass)
             return total
-        used = float(capacity[rest[over]].sum())
+        used = float(capacity[over].sum())
         if not used < jobs:  # rounding only: in exact arithmetic the saturated never use up m
             break
-        jobs, rest = jobs - used, rest[~over]
-    total[rest] = _saturate_sorted(mass[rest], capacity[rest], jobs)
+        left = np.flatnonzero(~over)
+        rest = left if isinstance(rest, slice) else rest[left]
+        jobs, mass, capacity = jobs - used, mass[left], capacity[left]
+    total[rest] = _saturate_sorted(mass, capacity, jobs)
     return total
 
 
@@ -110,6 +112,8 @@ def checked(scores: Floats, capacity: Ints, available: Bools | None) -> tuple[Fl
     if capacity.dtype.kind not in "iu" or (capacity < 0).any():
         bad = int(np.argmax(~(capacity >= 0)))
         raise ValueError(f"capacity must be whole numbers of at least 0, client {bad} has {capacity[bad]}")
+    if scores.min(initial=0.0) >= 0 and scores.max(initial=0.0) < np.inf:  # not with a NaN
+        return scores, capacity, available
     wrong = available & ~(np.isfinite(scores) & (scores >= 0))
     if wrong.any():
         client, task = (int(index[0]) for index in np.nonzero(wrong))

@@ -13,7 +13,7 @@ import numpy as np
 from fedmux.allocation.draws import dependent_rounding, systematic
 from fedmux.allocation.lessons import Lesson, Lessons
 from fedmux.errors import FedmuxError
-from fedmux.population import Bools, Floats, Ints, Population
+from fedmux.population import Bools, Floats, Ints, Population, row_sums
 from fedmux.randomness import Stream, generator
 
 Draws = Literal["independent", "systematic", "dependent-rounding"]
@@ -197,7 +197,7 @@ class Probabilities:
 
     def _active(self, rng: np.random.Generator) -> Ints:
         """The client of each processor that trains something, with repetition."""
-        total = self.probability.sum(1)
+        total = row_sums(self.probability)
         if self.clients is not None:
             candidates = np.flatnonzero(total > 0)
             return np.sort(rng.choice(candidates, min(self.clients, len(candidates)), replace=False))

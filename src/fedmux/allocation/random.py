@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmux.allocation.full import FullAllocator
 from fedmux.allocation.plan import Allocator, Plan, Probabilities, RoundState
-from fedmux.population import Floats
+from fedmux.population import Bools, Floats, row_counts, row_sums
 
 Participation = Literal["processors", "clients"]
 
@@ -25,7 +25,7 @@ def spread(
     marginal: the expectation of `choice`, if `choice` is random.
     """
     population = state.population
-    takes_part = choice.sum(1) > 0
+    takes_part = row_sums(choice) > 0
     if participation == "clients":
         candidates = int(np.count_nonzero(takes_part))
         clients = state.budget.of_clients(candidates) if candidates else 0
@@ -44,10 +44,15 @@ def spread(
     )
 
 
-def uniform_choice(available: np.ndarray) -> Floats:
+def uniform_choice(available: Bools) -> Floats:
     """Rows uniform over the client's own tasks (N x S)."""
-    number = available.sum(1, keepdims=True)
-    return np.divide(available, number, out=np.zeros(available.shape), where=number > 0)
+    return available * uniform_entry(available)[:, None]
+
+
+def uniform_entry(available: Bools) -> Floats:
+    """1 / |S_i|, the one number in a row of `uniform_choice` (N); 0 for a client without tasks."""
+    number = row_counts(available)
+    return np.divide(1.0, number, out=np.zeros(len(number)), where=number > 0)
 
 
 class RandomAllocator(Allocator):

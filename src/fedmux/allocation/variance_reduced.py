@@ -15,7 +15,7 @@ from fedmux.allocation.costs import cost_probabilities
 from fedmux.allocation.lessons import Lesson, Lessons
 from fedmux.allocation.optimal import checked, optimal_probabilities
 from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal, Signals
-from fedmux.allocation.random import uniform_choice
+from fedmux.allocation.random import uniform_choice, uniform_entry
 from fedmux.population import Bools, Floats
 from fedmux.randomness import Stream
 
@@ -60,7 +60,8 @@ class VarianceReduced(Allocator):
         return replace(plan, betas=state.signals.betas)
 
     def _scores(self, state: RoundState) -> Floats:
-        """U (N x S); with partial reports, remembered scores, or a task's largest for clients never seen."""
+        """U (N x S), an array of its own; with partial reports, remembered scores, or a task's largest for
+        clients never seen."""
         available = state.population.available
         reported = self.scores(state)
         if self.options.report_share >= 1:
@@ -80,7 +81,8 @@ class VarianceReduced(Allocator):
         weight = people.shares / np.maximum(people.capacity, 1)[:, None]
         if self.signal == "loss":
             assert signals.losses is not None
-            return weight * np.abs(signals.losses)
+            weight *= np.abs(signals.losses)
+            return weight
         assert signals.norms is not None
         return weight * signals.norms / state.learning_rates
 
@@ -122,9 +124,10 @@ def sample(state: RoundState, share: float) -> Bools:
 
 
 def floored(scores: Floats, available: Bools, floor: float) -> Floats:
-    """Scores to each of which a fraction of their mean is added, so that nobody's chance is 0."""
+    """Scores (0 where not available) to each of which a fraction of their mean is added, so that nobody's
+    chance is 0."""
     mean = scores[available].mean() if available.any() else 0.0
-    return np.where(available, scores + floor * mean, 0.0)
+    return (scores + floor * mean) * available
 
 
 def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Probabilities:
@@ -136,7 +139,7 @@ def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Pro
     """
     people = state.population
     jobs = state.budget.of_processors(people.total_processors)
-    uniform = uniform_choice(people.available)
+    each = uniform_entry(people.available)  # of Random for a client's own tasks
     units = np.ones(people.tasks) if state.units is None else state.units
     if (state.costs == 1).all() and (units == 1).all():
         best = optimal_probabilities(scores, people.capacity, jobs, available=people.available)
@@ -146,10 +149,13 @@ def mixed(state: RoundState, scores: Floats, mixing: float, draws: Draws) -> Pro
         best = cost_probabilities(
             scores, people.capacity, jobs, state.costs, units=units, available=people.available
         )
+        uniform = uniform_choice(people.available)
         if (units > 1).any():
-            uniform = uniform / np.maximum(uniform @ units, 1.0)[:, None]
+            most = np.maximum(uniform @ units, 1.0)
+            each, uniform = each / most, uniform / most[:, None]
         spend = float((people.processors @ uniform) @ state.costs)
         active = min(1.0, jobs / spend) if spend > 0 else 0.0
     costs = None if (state.costs == 1).all() else state.costs
-    probability = (1 - mixing) * best + mixing * active * uniform
-    return Probabilities(probability, people.processors, draws=draws, costs=costs)
+    best *= 1 - mixing
+    best += people.available * (mixing * active * each)[:, None]
+    return Probabilities(best, people.processors, draws=draws, costs=costs)

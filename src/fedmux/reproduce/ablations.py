@@ -4,15 +4,18 @@ None of them is registered; a preset or an experiment names them as `fedmux.repr
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from fedmux.allocation import Allocator
+from fedmux.allocation.forecast import PRIOR, Forecaster
+from fedmux.allocation.forecast_sampling import ForecastSampling
 from fedmux.allocation.plan import RoundState, Signals
 from fedmux.allocation.random import RandomAllocator
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
+from fedmux.methods.forecast import Forecast
 from fedmux.methods.memory import FedVarp
 from fedmux.methods.variance_reduced import Lvr
 from fedmux.population import Floats
@@ -54,3 +57,43 @@ class FedVarpOneJob(FedVarp):
 
     def allocator(self) -> Allocator:
         return RandomAllocator("clients")
+
+
+Slopes = Literal["learned", "prior", "loss"]
+
+
+class _PartlyForecasting(Forecaster):
+    """With slopes that are not learned, betas of 1, or scores that take no notice of what is kept."""
+
+    def __init__(self, remembers: bool, slopes: Slopes, score_by_cosine: bool, forecast_beta: bool) -> None:
+        super().__init__(remembers)
+        self.slopes, self.score_by_cosine, self.forecast_beta = slopes, score_by_cosine, forecast_beta
+
+    def coefficients(self) -> Floats:
+        """With slopes that are given, only the level a is fitted: what is left over on average."""
+        if self.slopes == "learned":
+            return super().coefficients()
+        b, e = (1.0, 0.0) if self.slopes == "loss" else PRIOR[1:]
+        level = (self.product[:, 0] - self.square[:, 0, 1:] @ np.array([b, e])) / self.square[:, 0, 0]
+        return np.stack([level, np.full(len(level), b), np.full(len(level), e)], axis=1)
+
+    def scored(self, cosines: Floats) -> Floats:
+        return cosines if self.score_by_cosine else np.zeros(cosines.shape)
+
+    def betas(self, norms: Floats, cosines: Floats, rates: Floats) -> Floats:
+        return super().betas(norms, cosines, rates) if self.forecast_beta else np.ones(norms.shape)
+
+
+class PartlyForecast(Forecast):
+    """mmfl-forecast with one of its parts put out of action."""
+
+    name: ClassVar[str] = "mmfl-partly-forecast"
+    slopes: Slopes = Field("learned", description="of the norms: fitted, those assumed at first, or 1 and 0")
+    score_by_cosine: bool = Field(True, description="false: scores are norms of updates, whatever is kept")
+    forecast_beta: bool = Field(True, description="false: every stale update counts once")
+
+    def allocator(self) -> Allocator:
+        allocator = ForecastSampling(self._options)
+        parts = self.slopes, self.score_by_cosine, self.forecast_beta
+        allocator.forecaster = _PartlyForecasting(self.stale, *parts)
+        return allocator
