@@ -22,6 +22,7 @@ CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a pl
     "rank": [{"rank": 2}],
     "beta": [{"beta": 0.7}],
     "warm_start": [{"warm_start": True}],
+    "candidates": [{"candidates": 1.0}],
 }
 
 

@@ -77,6 +77,7 @@ SEVERAL = {
     "changes-low-rank": ['method={name="mmfl-optimal-stale", rank=3}', *CHANGES],
     "changes-mifa": ['method={name="mifa", storage="disk"}', *CHANGES],
     "changes-group": ["method=mmfl-group", *CHANGES],
+    "changes-ucb": ["method=multi-ucb", *CHANGES],
     "bfloat16": ['method={name="fedvarp", precision="bfloat16"}'],
     "buffers": ["method=fedfairmmfl", "task.digits.model=test_team:Normed", "task.digits.batch_size=8"],
     "target": ["method=q-ffl", "stop.accuracy=0.12", "rounds=8"],

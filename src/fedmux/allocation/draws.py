@@ -54,6 +54,13 @@ def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Gen
         (int(row), int(task)): float(probability[owner[row], task])
         for row, task in zip(*np.nonzero(probability[owner] > DONE))
     }
+    rows, tasks = rounded(value, rng)
+    return owner[rows], tasks
+
+
+def rounded(value: dict[Edge, float], rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """The edges (row, column) that are chosen: a row has at most one if its values add up to at most 1, a
+    column as many as its values add up to, rounded up or down."""
     chosen = [edge for edge, p in value.items() if p >= 1 - DONE]
     value = {edge: p for edge, p in value.items() if p < 1 - DONE}
     # Nodes are (0, processor) and (1, task). Decided edges are removed from these lists lazily.
@@ -84,8 +91,8 @@ def dependent_rounding(probability: Floats, processors: Ints, rng: np.random.Gen
                 degree[node] -= 1
                 if degree[node] == 1:
                     leaves.append(node)
-    rows, tasks = (np.array(part, np.int64) for part in (zip(*chosen) if chosen else ((), ())))
-    return owner[rows], tasks
+    rows, columns = (np.array(part, np.int64) for part in (zip(*chosen) if chosen else ((), ())))
+    return rows, columns
 
 
 def _walk(start: Node, neighbours: dict[Node, list[Node]], value: dict[Edge, float]) -> list[Edge]:

@@ -10,13 +10,14 @@ from typing import Any, Literal, Protocol, SupportsIndex
 
 import numpy as np
 
+from fedmux.allocation.clusters import clustered
 from fedmux.allocation.draws import dependent_rounding, systematic
 from fedmux.allocation.lessons import Lesson, Lessons
 from fedmux.errors import FedmuxError
 from fedmux.population import Bools, Floats, Ints, Population, row_sums
 from fedmux.randomness import Stream, generator
 
-Draws = Literal["independent", "systematic", "dependent-rounding"]
+Draws = Literal["independent", "systematic", "dependent-rounding", "clustered"]
 Signal = Literal["loss", "norm", "residual", "projection", "accuracy"]
 
 
@@ -180,6 +181,8 @@ class Probabilities:
             rows, task = systematic(self.probability, self.processors, rng)
         elif self.draws == "dependent-rounding":
             rows, task = dependent_rounding(self.probability, self.processors, rng)
+        elif self.draws == "clustered":
+            rows, task = clustered(self.probability, self.processors, rng)
         else:
             rows, task = self._independent(rng)
         pair, count = np.unique(task * len(self.probability) + rows, return_counts=True)

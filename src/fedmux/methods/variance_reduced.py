@@ -9,6 +9,7 @@ from fedmux.aggregation.low_rank import LowRankStore
 from fedmux.aggregation.stale import PlannedStale, Stale
 from fedmux.aggregation.store import ClientStore, NumberFormat, Storage, Store
 from fedmux.allocation import Allocator
+from fedmux.allocation.per_task import ByTask
 from fedmux.allocation.plan import Draws, Signal
 from fedmux.allocation.variance_reduced import ScoreOptions, VarianceReduced
 from fedmux.errors import FedmuxError
@@ -19,6 +20,7 @@ class Scored(Method):
     """Options shared by methods whose probabilities come from scores."""
 
     signal: ClassVar[Signal]
+    kind: ClassVar[type[VarianceReduced]] = VarianceReduced
 
     floor: float = Field(1e-3, ge=0, description="added to every score, as a fraction of the mean score")
     mixing: float = Field(
@@ -36,10 +38,10 @@ class Scored(Method):
     unbiased_when: ClassVar[dict[str, object] | None] = {}
 
     def allocator(self) -> Allocator:
-        return VarianceReduced(
-            self.signal,
-            ScoreOptions(self.floor, self.mixing, self.normalise, self.report_share, draws=self.draws),
-        )
+        return self.kind(self.signal, self.score_options())
+
+    def score_options(self) -> ScoreOptions:
+        return ScoreOptions(self.floor, self.mixing, self.normalise, self.report_share, draws=self.draws)
 
     def aggregator(self) -> Aggregator:
         return Unbiased()
@@ -140,16 +142,13 @@ class BestStale(GvrStale):
 
 @register
 class OptimalClientSampling(Scored):
-    """One task, one processor each: favours the clients with the largest updates."""
+    """Least variance by update norms within each task, which all get the same share of the budget."""
 
     name: ClassVar[str] = "optimal-client-sampling"
     paper: ClassVar[str] = "Chen, Horvath, Richtarik 2022; [P1p]"
     signal: ClassVar[Signal] = "norm"
+    kind: ClassVar[type[VarianceReduced]] = ByTask
 
-    normalise: Literal[False] = Field(False, description="always false: there is only one task")
-
-    def check(self, tasks: int) -> None:
-        if tasks != 1:
-            raise FedmuxError(
-                f'method "{self.name}" trains one task, the experiment has {tasks}; use "mmfl-gvr"'
-            )
+    normalise: Literal[False] = Field(
+        False, description="always false: every task has its own share of the budget"
+    )
