@@ -19,6 +19,7 @@ CHOICES: dict[str, list[dict[str, object]]] = {  # options that change what a pl
     "balance": [{"balance": "step", "report_share": 0.5}, {"stale": False}],
     "normalise": [{"normalise": True, "report_share": 0.5}],
     "precision": [{"storage": "disk"}],
+    "rank": [{"rank": 2}],
     "beta": [{"beta": 0.7}],
     "warm_start": [{"warm_start": True}],
     "candidates": [{"candidates": 1.0}],

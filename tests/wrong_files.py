@@ -403,6 +403,13 @@ FILES: dict[str, Wrong] = {
     "option that is no number": method(
         '{name = "fedfairmmfl", alpha = nan}', "greater than or equal", "alpha"
     ),
+    "a rank of none": method('{name = "fedvarp", rank = 0}', "greater than or equal to 1", "rank"),
+    "a low rank on disk": method(
+        '{name = "fedvarp", rank = 4, storage = "disk"}', ("remove", 'storage = "disk"'), "rank"
+    ),
+    "a low rank of a method that averages it": method(
+        '{name = "mifa", rank = 4}', ("remove rank", 'precision = "bfloat16"'), '"mifa"'
+    ),
     "one task only": method('"fedavg"', '"random"', '"fedavg"', "one task", "2"),
     "method that cannot be imported": method(
         '"nosuch:Method"', ("nosuch", "install it", "run where nosuch is"), '"nosuch:Method"'

@@ -6,6 +6,7 @@ import torch
 
 from conftest import population, round_state
 from fedmux.aggregation import Unbiased
+from fedmux.aggregation.low_rank import LowRankStore
 from fedmux.aggregation.mifa import Mifa
 from fedmux.aggregation.scaffold import Scaffold
 from fedmux.aggregation.store import ClientStore
@@ -132,3 +133,19 @@ def test_scaffold_converges_with_partial_participation():
     plain = toy.errors(RandomAllocator("processors"), Unbiased(), 600, jobs)[-100:].mean()
     corrected = toy.errors(RandomAllocator("processors"), Scaffold(memory()), 600, jobs)[-100:].mean()
     assert corrected < 0.01 * plain
+
+
+def test_scaffold_of_low_rank_removes_most_of_the_drift_of_clients_that_come_in_kinds():
+    people, rng = population(clients=20, tasks=1), np.random.default_rng(0)
+    kind = rng.integers(0, 4, 20)
+    optimum = rng.normal(0, 3, (4, 1, 40))[kind] + rng.normal(0, 1, (20, 1, 40))
+    toy = Quadratics(people, rng.uniform(0.2, 2.0, (4, 1, 40))[kind], optimum, rate=0.1, steps=5)
+    plain, two, eight = (
+        toy.errors(FullAllocator(), aggregator, 100, jobs=1)[-1]
+        for aggregator in (
+            Unbiased(),
+            Scaffold(LowRankStore(2, "float32")),
+            Scaffold(LowRankStore(8, "float32")),
+        )
+    )
+    assert two < 0.7 * plain and eight < 0.01 * plain

@@ -10,8 +10,8 @@ from fedmux.aggregation.aggregator import Workspace
 from fedmux.aggregation.store import ClientStore
 from fedmux.population import Population
 from stepping import zero_models
+from storing import SIZE, busy, changed, put, recomputed
 
-SIZE = 7
 PRECISION = [("float32", 2**-24), ("bfloat16", 2**-8)]  # largest relative rounding
 
 
@@ -20,46 +20,6 @@ def begun(people: Population, precision="float32", storage="memory", folder=None
     kept.workspace = Workspace(folder)
     kept.begin(round_state(people), zero_models(people.tasks, SIZE))
     return kept
-
-
-def put(kept: ClientStore, people: Population, task: int, clients: np.ndarray, values: np.ndarray) -> None:
-    before = kept.get(task, clients)
-    kept.put(task, clients, torch.from_numpy(values), people.sizes[clients, task], before)
-
-
-def recomputed(kept: ClientStore, people: Population, task: int) -> np.ndarray:
-    """sum_i d_i h_i from what is stored, client by client."""
-    vectors = kept.get(task, np.arange(people.clients)).double().numpy()
-    return people.shares[:, task] @ vectors
-
-
-def changed(people: Population, rng: np.random.Generator) -> Population:
-    """Some clients leave or come back, some get other data; every task keeps somebody."""
-    eligible = people.eligible ^ (rng.random(people.eligible.shape) < 0.1)
-    eligible[:2] = True
-    sizes = np.where(
-        rng.random(people.sizes.shape) < 0.1, rng.integers(1, 40, people.sizes.shape), people.sizes
-    )
-    return Population(people.capacity, sizes, eligible)
-
-
-def busy(kept: ClientStore, rounds: int, seed: int = 0) -> Population:
-    """Rounds in which clients send while the population changes and, half way, grows."""
-    rng = np.random.default_rng(seed)
-    people = population(12, 2, seed)
-    people = Population(np.maximum(people.capacity, 1), people.sizes, people.eligible)
-    for number in range(rounds):
-        people = changed(people, rng)
-        if number == rounds // 2:
-            more = population(5, 2, seed + 1)
-            parts = ("capacity", "sizes", "eligible")
-            people = Population(*(np.concatenate([getattr(people, p), getattr(more, p)]) for p in parts))
-        kept.begin(round_state(people, round=number), zero_models(2, SIZE))
-        for task in range(2):
-            able = np.flatnonzero(people.available[:, task])
-            clients = np.sort(rng.choice(able, min(3, len(able)), replace=False))
-            put(kept, people, task, clients, rng.normal(0, 3, (len(clients), SIZE)))
-    return people
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

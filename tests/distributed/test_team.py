@@ -74,6 +74,7 @@ SEVERAL = {
     "changes-gvr*": ["method=mmfl-gvr*", *CHANGES],
     "changes-optimal-stale": ["method=mmfl-optimal-stale", *CHANGES],
     "changes-scaffold": ["method=scaffold", *CHANGES],
+    "changes-low-rank": ['method={name="mmfl-optimal-stale", rank=3}', *CHANGES],
     "changes-mifa": ['method={name="mifa", storage="disk"}', *CHANGES],
     "changes-group": ["method=mmfl-group", *CHANGES],
     "changes-ucb": ["method=multi-ucb", *CHANGES],

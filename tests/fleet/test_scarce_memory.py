@@ -12,6 +12,7 @@ from test_fleet import image_task
 import fedmux
 from conftest import population, round_state, table
 from fedmux.aggregation.aggregator import Aggregator, Updates, Workspace
+from fedmux.aggregation.low_rank import LowRankStore
 from fedmux.aggregation.store import ClientStore
 from fedmux.distributed import memory
 from fedmux.distributed.memory import in_parts, patiently
@@ -91,11 +92,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(waits):
 
 
 STORED = ["mmfl-gvr*", "mmfl-optimal-stale", "fedstale", "mifa", "scaffold", "random", "fedfairmmfl", "q-ffl"]
+CASES = [*((name, {}) for name in STORED), ("fedstale", {"rank": 2}), ("scaffold", {"rank": 2})]
 
 
-@pytest.mark.parametrize("method", STORED)
+@pytest.mark.parametrize(("method", "options"), CASES)
 @pytest.mark.parametrize("where", ["weighed", "get", "put"])
-def test_aggregation_in_parts_comes_to_the_same(method, where, monkeypatch):
+def test_aggregation_in_parts_comes_to_the_same(method, options, where, monkeypatch):
     """Rounds in which sums, or the store, only have room for two rows at a time, and fail now and then."""
     people = population(9, 2)
     rng = np.random.default_rng(1)
@@ -103,7 +105,7 @@ def test_aggregation_in_parts_comes_to_the_same(method, where, monkeypatch):
     allocator = find("random")().allocator()
 
     def rounds() -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-        aggregator, models = find(method)().aggregator(), zero_models(2, 5)
+        aggregator, models = find(method)(**options).aggregator(), zero_models(2, 5)
         aggregator.workspace = Workspace()
         for number, updates in enumerate(sent):
             state = round_state(people, round=number, jobs=9)
@@ -120,10 +122,11 @@ def test_aggregation_in_parts_comes_to_the_same(method, where, monkeypatch):
         return [model.parameters for model in models], aggregator.state()
 
     wanted = rounds()
+    store = LowRankStore if options else ClientStore
     cls, rows_of = {
         "weighed": (Aggregator, lambda updates: len(updates.rows)),
-        "get": (ClientStore, lambda task, clients: len(clients)),
-        "put": (ClientStore, lambda task, clients, *rest: len(clients)),
+        "get": (store, lambda task, clients: len(clients)),
+        "put": (store, lambda task, clients, *rest: len(clients)),
     }[where]
     original = getattr(cls, where)
 

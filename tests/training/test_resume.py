@@ -180,6 +180,7 @@ def test_a_run_killed_in_the_middle_of_a_write_ends_the_same(here, reference, ar
         *((name, "") for name in METHODS),
         ("mifa", ', storage = "disk"'),
         ("scaffold", ', storage = "disk"'),
+        ("fedstale", ", rank = 3"),
     ],
 )
 def test_every_method_resumes(here, method, options):

@@ -9,10 +9,13 @@ from torch import Tensor
 
 from fedmux.aggregation.aggregator import Updates
 from fedmux.aggregation.stale import Remembering
+from fedmux.aggregation.store import ClientStore
 from fedmux.population import Floats
 
 
 class Mifa(Remembering):
+    store: ClientStore  # whole vectors: what a projection loses would be missing from the model
+
     def take(self, updates: Updates) -> None:
         weighed = self.weighed(updates)
         self.remember(updates, self.store.get(updates.task, self.assignment.client[updates.rows]))

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedmux.aggregation.aggregator import Updates
 from fedmux.aggregation.local_rule import LocalRule, Scalar
 from fedmux.aggregation.stale import Remembering
-from fedmux.aggregation.store import ClientStore
+from fedmux.aggregation.store import Store
 from fedmux.allocation import RoundState
 from fedmux.model import Model
 from fedmux.population import Floats, Ints
@@ -42,7 +42,7 @@ class Corrected(LocalRule):
 
 
 class Scaffold(Remembering):
-    def __init__(self, store: ClientStore) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.local_rule = Corrected(self.corrections)
 

@@ -2,9 +2,9 @@
 
     w <- w - ( sum_i d_i beta_i h_i  +  sum_active c_i (G_i - beta_i h_i) ),      c_i = counts d / (B p)
 
-h_i is client i's last update, 0 before its first. Unbiased for any h and beta fixed before the draw; the
-variance is that of G - beta h. Even with nobody active the model moves by the first sum, as unbiasedness
-requires. beta = 1 is Eq. 22; beta = 0 is Eq. 3.
+h_i is client i's last update, 0 before its first, or what the store kept of it. Unbiased for any h and beta
+fixed before the draw; the variance is that of G - beta h. Even with nobody active the model moves by the
+first sum, as unbiasedness requires. beta = 1 is Eq. 22; beta = 0 is Eq. 3.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedmux.aggregation.aggregator import Updates
-from fedmux.aggregation.store import ClientStore
+from fedmux.aggregation.store import Store
 from fedmux.aggregation.unbiased import Unbiased
 from fedmux.allocation import Assignment, RoundState
 from fedmux.errors import FedmuxError
@@ -30,7 +30,7 @@ class Remembering(Unbiased):
 
     remembers = True
 
-    def __init__(self, store: ClientStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
 
     def prepare(self, state: RoundState, models: list[Model]) -> None:
@@ -45,6 +45,11 @@ class Remembering(Unbiased):
         clients = self.assignment.client[updates.rows]
         sizes = self.sizes[clients, updates.task]
         self.store.put(updates.task, clients, updates.parameters, sizes, before)
+
+    def finish(self, models: list[Model]) -> list[Model]:
+        finished = super().finish(models)
+        self.store.end()
+        return finished
 
     def forget(self, task: int) -> None:
         self.store.forget(task)
@@ -70,7 +75,7 @@ class Stale(Remembering):
 
     summed = ("_fresh",)
 
-    def __init__(self, store: ClientStore, beta: float | Literal["estimated"] = 1.0) -> None:
+    def __init__(self, store: Store, beta: float | Literal["estimated"] = 1.0) -> None:
         super().__init__(store)
         self.beta = beta
         self.learned = np.zeros((2, 0))  # numerator and denominator of beta* for each task

@@ -21,10 +21,12 @@ from fedmux.aggregation.aggregator import Workspace
 from fedmux.allocation import RoundState
 from fedmux.distributed.memory import in_parts
 from fedmux.model import Model
-from fedmux.population import Ints
+from fedmux.population import Floats, Ints
 
 NumberFormat = Literal["float32", "bfloat16"]
 Storage = Literal["memory", "disk"]
+
+DTYPES: dict[NumberFormat, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 DEVICE_SHARE = 0.4  # of a device's free memory that the rows may take when they grow
 AT_A_TIME = 256  # rows
@@ -32,11 +34,59 @@ REFRESH = 1000  # rounds between two recomputations of the sums, against drift
 SHRUNK = 1e-6  # a sum that fell this far below its peak is recomputed: it carries the peak's rounding
 
 
-class ClientStore:
-    def __init__(self, precision: NumberFormat, storage: Storage) -> None:
-        self.dtype = torch.float32 if precision == "float32" else torch.bfloat16
-        self.storage = storage
+class Store:
+    """The interface: one vector h_is for each client and task. `LowRankStore` is the other kind."""
+
+    def __init__(self, precision: NumberFormat) -> None:
+        self.dtype = DTYPES[precision]
         self.workspace = Workspace()
+
+    def begin(self, state: RoundState, models: list[Model]) -> None:
+        """Adapt to the round's population: pairs count with their current n, and only while available."""
+        raise NotImplementedError
+
+    def get(self, task: int, clients: Ints) -> Tensor:
+        """The vectors of these clients (k x P, float32); zero for those never seen."""
+        raise NotImplementedError
+
+    def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
+        """Replace the vectors of these clients, with `sizes` points; `before` is what `get` returned."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The round is over: all its vectors were put. Every process calls this, again if memory ran out."""
+
+    def forget(self, task: int) -> None:
+        """Drop all vectors of a task."""
+        raise NotImplementedError
+
+    def mean(self, task: int) -> Tensor:
+        """sum_i d_is h_is (P, float32); clients never seen count as zero."""
+        raise NotImplementedError
+
+    def weighted(self, task: int, weights: Floats) -> Tensor:
+        """sum_i weights_i h_i over all clients seen (P)."""
+        raise NotImplementedError
+
+    def bytes(self, task: int) -> int:
+        """Memory for a task: summed over the processes, what the server keeps."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Tensor]:
+        """The whole store, at rank 0; independent of the number of processes except for the order of rows."""
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`; keeps what belongs to this process."""
+        raise NotImplementedError
+
+
+class ClientStore(Store):
+    """Whole vectors, each a row."""
+
+    def __init__(self, precision: NumberFormat, storage: Storage) -> None:
+        super().__init__(precision)
+        self.storage = storage
         self.row = np.zeros((0, 0), np.int64)  # N x S: row of each pair, -1 if never seen
         self.counted = np.zeros((0, 0))  # N x S: the n_is with which a pair is in the sum
         self.rows: list[Tensor] = []  # for each task: room x P
@@ -46,7 +96,6 @@ class ClientStore:
         self.total = np.zeros(0)  # S: sum_j n_js
 
     def begin(self, state: RoundState, models: list[Model]) -> None:
-        """Adapt to the round's population: pairs count with their current n, and only while available."""
         people = state.population
         self._fit(people.sizes.shape, models)
         if self.storage == "memory" and self.workspace.device.type == "cuda":
@@ -89,7 +138,6 @@ class ClientStore:
             self.sums.append(total)
 
     def get(self, task: int, clients: Ints) -> Tensor:
-        """The vectors of these clients (k x P, float32); zero for those never seen."""
         row = self.row[clients, task]
         values = torch.zeros(len(clients), self.rows[task].shape[1], device=self.workspace.device)
         seen = np.flatnonzero(row >= 0)
@@ -99,7 +147,6 @@ class ClientStore:
         return values
 
     def put(self, task: int, clients: Ints, values: Tensor, sizes: Ints, before: Tensor) -> None:
-        """Replace the vectors of these clients, with `sizes` points; `before` is what `get` returned."""
         row = self.row[clients, task]
         new = np.flatnonzero(row < 0)
         row[new] = self.used[task] + np.arange(len(new))
@@ -113,20 +160,17 @@ class ClientStore:
         self.used[task] += len(new)
 
     def forget(self, task: int) -> None:
-        """Drop all vectors of a task."""
         self.rows[task] = self._room(task, 0, self.rows[task].shape[1])
         self.sums[task].zero_()
         self.row[:, task], self.counted[:, task] = -1, 0.0
         self.used[task], self.peaks[task] = 0, 0.0
 
     def mean(self, task: int) -> Tensor:
-        """sum_i d_is h_is (P, float32); clients never seen count as zero."""
         total = self.sums[task].clone()
         self.workspace.team.sum(total)
         return (total / max(self.total[task], 1.0)).float()
 
-    def weighted(self, task: int, weights: np.ndarray) -> Tensor:
-        """sum_i weights_i h_i over all clients seen (P)."""
+    def weighted(self, task: int, weights: Floats) -> Tensor:
         clients = np.flatnonzero(self.row[:, task] >= 0)
         result = torch.zeros(self.rows[task].shape[1], device=self.workspace.device)
 
@@ -179,13 +223,12 @@ class ClientStore:
         return device
 
     def bytes(self, task: int) -> int:
-        """Memory of this process for a task: rows in use and, in the first process, the sum."""
+        """Rows in use and, in the first process, the sum."""
         row = self.rows[task]
         own = self.sums[task].nbytes if self.workspace.team.rank == 0 else 0
         return self.used[task] * row.shape[1] * row.element_size() + own
 
     def state(self) -> dict[str, Tensor]:
-        """The whole store, at rank 0; independent of the number of processes except for the order of rows."""
         row, counted, team = self.row.copy(), self.counted.copy(), self.workspace.team
         used = np.zeros((team.size, len(self.used)), np.int64)
         used[team.rank] = self.used
@@ -202,7 +245,6 @@ class ClientStore:
         return tensors
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """The inverse of `state`; keeps what belongs to this process."""
         if "row" not in state:
             return
         row = state["row"].numpy()

@@ -8,8 +8,10 @@ from fedmux.aggregation import Aggregator
 from fedmux.aggregation.mifa import Mifa
 from fedmux.aggregation.scaffold import Scaffold as ScaffoldAggregator
 from fedmux.aggregation.stale import Stale
+from fedmux.aggregation.store import ClientStore
 from fedmux.allocation import Allocator
 from fedmux.allocation.random import RandomAllocator, WarmStart
+from fedmux.errors import FedmuxError
 from fedmux.methods import register
 from fedmux.methods.variance_reduced import Stored
 
@@ -49,13 +51,21 @@ class MifaMethod(Stored):
     name: ClassVar[str] = "mifa"
     paper: ClassVar[str] = "Gu et al. 2021"
 
+    rank: int | None = Field(None, ge=1, description="not for this method: its step is made of whole vectors")
     warm_start: bool = Field(False, description="all clients train in the first round, as in the original")
 
     def allocator(self) -> Allocator:
         return WarmStart("processors") if self.warm_start else RandomAllocator("processors")
 
     def aggregator(self) -> Aggregator:
-        return Mifa(self.store())
+        return Mifa(ClientStore(self.precision, self.storage))
+
+    def check(self, tasks: int) -> None:
+        if self.rank is not None:
+            raise FedmuxError(
+                f'method "{self.name}" steps by the vectors that it keeps and needs them whole; remove rank; '
+                'precision = "bfloat16" or storage = "disk" saves memory'
+            )
 
 
 @register

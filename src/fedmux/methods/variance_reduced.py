@@ -2,11 +2,12 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedmux.aggregation import Aggregator, Unbiased
+from fedmux.aggregation.low_rank import LowRankStore
 from fedmux.aggregation.stale import PlannedStale, Stale
-from fedmux.aggregation.store import ClientStore, NumberFormat, Storage
+from fedmux.aggregation.store import ClientStore, NumberFormat, Storage, Store
 from fedmux.allocation import Allocator
 from fedmux.allocation.per_task import ByTask
 from fedmux.allocation.plan import Draws, Signal
@@ -51,9 +52,22 @@ class Stored(Method):
 
     precision: NumberFormat = Field("float32", description="precision of the vectors kept per client")
     storage: Storage = Field("memory", description="where the vectors are kept: in memory or in mapped files")
+    rank: int | None = Field(
+        None,
+        ge=1,
+        description="keep each vector as a mix of this many that the task's clients share; default: whole",
+    )
 
-    def store(self) -> ClientStore:
-        return ClientStore(self.precision, self.storage)
+    @model_validator(mode="after")
+    def _low_rank_in_memory(self) -> "Stored":
+        if self.rank is not None and self.storage == "disk":
+            raise ValueError('rank keeps little and keeps it in memory; remove rank or storage = "disk"')
+        return self
+
+    def store(self) -> Store:
+        if self.rank is None:
+            return ClientStore(self.precision, self.storage)
+        return LowRankStore(self.rank, self.precision)
 
 
 @register
