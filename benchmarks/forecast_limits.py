@@ -22,6 +22,7 @@ SETTINGS: dict[str, list[str]] = {
         "population.start=60",
         *("arrivals.mean_wait=0.5", "departures.mean_wait=1.0"),
     ],
+    "norms that do not follow losses": ["task.clip=0.2", "task.learning_rate=0.3"],
     "clipped and noised updates": ["task.privacy.clip=1.0", "task.privacy.noise=0.005"],
 }
 METHODS = (
