@@ -25,5 +25,5 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert sum("image/png" in data for data in shown) == 3
     tables = [data["text/plain"] for data in shown if "text/html" in data]
     assert ["by-size" in table for table in tables] == [False, True, True]
-    for method in ("random", "round-robin", "mmfl-lvr"):
+    for method in ("random", "round-robin", "mmfl-forecast"):
         assert all(method in table for table in tables)

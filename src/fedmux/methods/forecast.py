@@ -19,18 +19,12 @@ from fedmux.methods.variance_reduced import Stored
 from fedmux.runs.scale import Scale
 
 
-@register
-class Forecast(Stored):
-    """Least variance by forecasts of norms and cosines: only drawn clients train or send anything."""
+class Forecasting(Stored):
+    """Options shared by methods that forecast."""
 
-    name: ClassVar[str] = "mmfl-forecast"
-    paper: ClassVar[str] = "fedmux; [P1] Eq. 22"
     unbiased_when: ClassVar[dict[str, object] | None] = {}
 
     floor: float = Field(1e-3, ge=0, description="added to every score, as a fraction of the mean score")
-    mixing: float = Field(
-        0.05, ge=0, le=1, description="share of Random in the probabilities; bounds the weights"
-    )
     balance: Weighing = Field(
         "load",
         description="what tasks are weighed against each other by: `load`, for the same expected jobs; "
@@ -47,21 +41,32 @@ class Forecast(Stored):
         True, description="keep clients' last updates as control variates; false: no memory, larger variance"
     )
 
-    @property
-    def _options(self) -> ForecastOptions:
+    def options(self, mixing: float) -> ForecastOptions:
         return ForecastOptions(
-            self.floor, self.mixing, self.balance, self.report_share, self.draws, remembers=self.stale
+            self.floor, mixing, self.balance, self.report_share, self.draws, remembers=self.stale
         )
-
-    def allocator(self) -> Allocator:
-        return ForecastSampling(self._options)
 
     def aggregator(self) -> Aggregator:
         return PlannedStale(self.store()) if self.stale else Unbiased()
 
 
 @register
-class FairForecast(Forecast):
+class Forecast(Forecasting):
+    """Least variance by forecasts of norms and cosines: only drawn clients train or send anything."""
+
+    name: ClassVar[str] = "mmfl-forecast"
+    paper: ClassVar[str] = "fedmux; [P1] Eq. 22"
+
+    mixing: float = Field(
+        0.05, ge=0, le=1, description="share of Random in the probabilities; bounds the weights"
+    )
+
+    def allocator(self) -> Allocator:
+        return ForecastSampling(self.options(self.mixing))
+
+
+@register
+class FairForecast(Forecasting):
     """mmfl-forecast with each task's expected jobs set by alpha-fairness."""
 
     name: ClassVar[str] = "mmfl-fair-forecast"
@@ -80,4 +85,4 @@ class FairForecast(Forecast):
         return self, ""
 
     def allocator(self) -> Allocator:
-        return FairForecastSampling(self._options, FairTargets(self.alpha, self.measure))
+        return FairForecastSampling(self.options(mixing=0.0), FairTargets(self.alpha, self.measure))

@@ -93,7 +93,7 @@ class PartlyForecast(Forecast):
     forecast_beta: bool = Field(True, description="false: every stale update counts once")
 
     def allocator(self) -> Allocator:
-        allocator = ForecastSampling(self._options)
+        allocator = ForecastSampling(self.options(self.mixing))
         parts = self.slopes, self.score_by_cosine, self.forecast_beta
         allocator.forecaster = _PartlyForecasting(self.stale, *parts)
         return allocator
