@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedmux.aggregation import Aggregator, Average, LocalRule, Unbiased, Updates
-    from fedmux.allocation import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
+    from fedmux.allocation import (
+        Allocator,
+        Assignment,
+        Fixed,
+        Forecasts,
+        Plan,
+        Probabilities,
+        RoundState,
+        Signals,
+    )
     from fedmux.allocation.optimal import optimal_probabilities
     from fedmux.allocation.random import spread, uniform_choice
     from fedmux.data import Dataset
@@ -37,6 +46,7 @@ _HOME = {
     "Allocator": "allocation",
     "Assignment": "allocation",
     "Fixed": "allocation",
+    "Forecasts": "allocation",
     "Plan": "allocation",
     "Probabilities": "allocation",
     "RoundState": "allocation",
@@ -68,6 +78,7 @@ __all__ = [
     "Experiment",
     "FedmuxError",
     "Fixed",
+    "Forecasts",
     "Frames",
     "LocalRule",
     "Method",

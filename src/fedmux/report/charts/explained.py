@@ -1,15 +1,21 @@
-"""`fedmux explain` as a picture: the clients a method is likely to pick, and the effect on the variance."""
+"""`fedmux explain` as a picture: the clients a method is likely to pick, the effect on the variance, and its
+forecasts beside the truth."""
 
 from typing import Protocol
 
 import altair as alt
 import numpy as np
 
+from fedmux.allocation import Forecasts
+from fedmux.allocation.forecast_check import Truth, seen
 from fedmux.population import Floats
-from fedmux.report.charts import style
-from fedmux.report.charts.style import Chart
+from fedmux.report.charts import style, thin
+from fedmux.report.charts.style import Chart, Rows, short
 
 MOST_BARS = 200  # clients drawn side by side; more are thinned out evenly
+MOST_POINTS = 400  # in a panel of forecasts
+COLUMNS = 4  # panels of forecasts side by side
+KNOWN, GUESS = "seen before", "never seen"
 
 
 class Explained(Protocol):
@@ -17,6 +23,8 @@ class Explained(Protocol):
 
     @property
     def method(self) -> str: ...
+    @property
+    def round(self) -> int: ...
     @property
     def tasks(self) -> list[str]: ...
     @property
@@ -29,11 +37,21 @@ class Explained(Protocol):
     def random_variance(self) -> Floats: ...  # S
     @property
     def least_variance(self) -> Floats: ...  # S
+    @property
+    def fresh_variance(self) -> Floats | None: ...  # S: None without stale updates
+    @property
+    def truth(self) -> Truth: ...
+    @property
+    def forecasts(self) -> Forecasts | None: ...
 
 
-def probabilities(explanation: Explained) -> alt.HConcatChart:
-    """Who is likely to train, by task, against Random; and what that does to the variance."""
-    return alt.hconcat(_who(explanation), _variance(explanation)).resolve_scale(color="independent")
+def explained(explanation: Explained) -> Chart:
+    """Who is likely to train, by task, against Random; what that does to the variance; forecasts, if any."""
+    picked = alt.hconcat(_who(explanation), _variance(explanation)).resolve_scale(color="independent")
+    forecasts = _forecasts(explanation)
+    if forecasts is None:
+        return picked
+    return alt.vconcat(picked, forecasts, spacing=36).resolve_scale(color="independent")
 
 
 def _who(explanation: Explained) -> Chart:
@@ -46,7 +64,8 @@ def _who(explanation: Explained) -> Chart:
         for s, task in enumerate(tasks)
     ]
     note = f"{len(shown)} of {len(order)} clients" if len(shown) < len(order) else ""
-    title = style.titled(f"{explanation.method}: probability that a processor trains, by client", [note])
+    what = f"{explanation.method}, round {explanation.round}: probability that a processor trains, by client"
+    title = style.titled(what, [note])
     who = (
         alt.Chart(style.data(bars), title=title, width=560, height=320)
         .mark_bar()
@@ -87,7 +106,7 @@ def _variance(explanation: Explained) -> alt.Chart:
         if np.isfinite(values[name][s])
     ]
     return (
-        alt.Chart(style.data(spread), title="variance of the step", width=280, height=320)
+        alt.Chart(style.data(spread), title=_of_step(explanation), width=280, height=320)
         .mark_bar()
         .encode(
             x=alt.X("task:N", title="task", sort=explanation.tasks, axis=alt.Axis(labelAngle=-30)),
@@ -101,3 +120,86 @@ def _variance(explanation: Explained) -> alt.Chart:
             ],
         )
     )
+
+
+def _of_step(explanation: Explained) -> alt.TitleParams:
+    stale = explanation.fresh_variance is not None
+    return style.titled("variance of the step", ["of G - beta h, for updates G and old ones h"] * stale)
+
+
+def _forecasts(explanation: Explained) -> Chart | None:
+    """Norms, and cosines if they are forecast: a panel for each task, on its diagonal where all is right."""
+    forecasts, truth = explanation.forecasts, explanation.truth
+    if forecasts is None:
+        return None
+    tasks = explanation.tasks[: thin.MOST_PANELS]
+    panels: list[Chart] = []
+    for s, task in enumerate(tasks):
+        norms = _pairs(forecasts.norms[:, s], truth.norms[:, s], forecasts, s)
+        panels += [_scatter(norms, f"{task}: norms", True)] if norms else []
+    cosines: list[Chart] = []
+    for s, task in enumerate(tasks):
+        if forecasts.cosines is not None and truth.cosines is not None:
+            true = np.where(truth.kept(s), truth.cosines[:, s], np.nan)
+            pairs = _pairs(forecasts.cosines[:, s], true, forecasts, s)
+            cosines += [_scatter(pairs, f"{task}: cosines", False)] if pairs else []
+    if not panels:
+        return None
+    columns = min(COLUMNS, len(panels))
+    notes = [
+        "a point is a client; dashed: exact",
+        thin.cut_note(len(tasks), len(explanation.tasks), "tasks"),
+    ]
+    title = "Forecasts of the updates that clients would send"
+    parts = [style.joined(group, "", columns=columns) for group in (panels, cosines) if group]
+    return alt.vconcat(*parts, title=style.titled(title, notes))
+
+
+def _pairs(forecast: Floats, true: Floats, forecasts: Forecasts, s: int) -> Rows:
+    """The clients of a task that have both, thinned out evenly."""
+    clients = np.flatnonzero(np.isfinite(forecast) & np.isfinite(true))
+    places = np.unique(np.linspace(0, len(clients) - 1, min(len(clients), MOST_POINTS)).astype(int))
+    known = seen(forecasts, s)
+    return [
+        {
+            "client": i,
+            "true": short(float(true[i])),
+            "forecast": short(float(forecast[i])),
+            "seen": KNOWN if known[i] else GUESS,
+        }
+        for i in (clients[places].tolist() if len(clients) else [])
+    ]
+
+
+def _scatter(rows: Rows, title: str, logarithmic: bool) -> Chart:
+    if logarithmic:
+        rows = [row for row in rows if row["true"] > 0 and row["forecast"] > 0]
+    ends = [row[key] for row in rows for key in ("true", "forecast")]
+    low, high = (min(ends) / 1.1, max(ends) * 1.1) if logarithmic else (min(*ends, 0.0), max(*ends, 1.0))
+    scale = alt.Scale(domain=[low, high], type="log" if logarithmic else "linear", nice=False)
+    axis = alt.Axis(format=style.PLAIN, tickCount=4)
+    x = alt.X("true:Q", title="true", scale=scale, axis=axis)
+    y = alt.Y("forecast:Q", title="forecast", scale=scale, axis=axis)
+    diagonal = alt.Chart(style.data([{"true": end, "forecast": end} for end in (low, high)]))
+    exact = diagonal.mark_line(strokeDash=[4, 4], strokeWidth=1, color=style.GREY).encode(x=x, y=y)
+    points = (
+        alt.Chart(style.data(rows), width=style.LOW, height=style.LOW)
+        .mark_circle(size=30, opacity=0.6)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "seen:N",
+                sort=[KNOWN, GUESS],
+                scale=alt.Scale(domain=[KNOWN, GUESS], range=[style.COLOURS[6], style.GREY]),
+                legend=alt.Legend(title="client", symbolOpacity=1),
+            ),
+            tooltip=[
+                alt.Tooltip("client:Q"),
+                alt.Tooltip("seen:N"),
+                alt.Tooltip("true:Q", format=".4~g"),
+                alt.Tooltip("forecast:Q", format=".4~g"),
+            ],
+        )
+    )
+    return alt.layer(exact, points).properties(title=style.panel_title(title, style.LOW))
