@@ -18,7 +18,7 @@ import torch
 from fedmux.aggregation import Aggregator
 from fedmux.allocation import Assignment, Fixed, Forecasts, Plan, Probabilities, RoundState, Signals
 from fedmux.allocation.contract import planned
-from fedmux.allocation.forecast_check import Truth, compared
+from fedmux.allocation.forecast_check import Truth, What, beside, compared, seen
 from fedmux.allocation.lessons import Lesson
 from fedmux.allocation.variance_reduced import mixed
 from fedmux.errors import FedmuxError
@@ -97,15 +97,18 @@ class Explanation:
         if found is None:
             return None
         return {
-            "tasks": {name: self.errors(s) for s, name in enumerate(self.tasks)},
+            "tasks": {name: compared(found, self.truth, s) for s, name in enumerate(self.tasks)},
             "norms": _numbers(found.norms),
             "cosines": _numbers(found.cosines),
         }
 
-    def errors(self, s: int) -> dict[str, Any]:
-        """How far the forecasts of a task are off."""
-        assert self.forecasts is not None
-        return compared(self.forecasts, self.truth, s)
+    def beside(self, what: What, s: int) -> tuple[Floats, Floats] | None:
+        """Forecasts of a task and the truth (N each, NaN where there is none), if there are any."""
+        return None if self.forecasts is None else beside(self.forecasts, self.truth, what, s)
+
+    def seen(self, s: int) -> Bools:
+        """N: clients of which the method has seen something in a task, if it forecasts."""
+        return np.zeros(self.population.clients, bool) if self.forecasts is None else seen(self.forecasts, s)
 
 
 def explain(

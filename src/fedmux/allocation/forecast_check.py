@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from fedmux.allocation.lessons import Forecasts
 from fedmux.population import Bools, Floats
+
+What = Literal["norm", "cosine"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +38,23 @@ def seen(forecasts: Forecasts, s: int) -> Bools:
     return np.ones(len(forecasts.norms), bool) if forecasts.known is None else forecasts.known[:, s]
 
 
+def beside(forecasts: Forecasts, truth: Truth, what: What, s: int) -> tuple[Floats, Floats] | None:
+    """Forecasts of a task and the truth (N each, NaN where there is none); None: not forecast."""
+    if what == "norm":
+        return forecasts.norms[:, s], truth.norms[:, s]
+    if forecasts.cosines is None or truth.cosines is None:
+        return None
+    return forecasts.cosines[:, s], np.where(truth.kept(s), truth.cosines[:, s], np.nan)
+
+
 def compared(forecasts: Forecasts, truth: Truth, s: int) -> dict[str, Any]:
     """How far the forecasts of a task are off, as JSON values; None where there is nothing to compare."""
-    norms = _norms(forecasts.norms[:, s], truth.norms[:, s], seen(forecasts, s))
-    found: dict[str, Any] = {"norm": norms, "cosine": None}
-    if forecasts.cosines is not None and truth.cosines is not None:
-        there = truth.kept(s)
-        found["cosine"] = _cosines(forecasts.cosines[there, s], truth.cosines[there, s])
-    return found
+    norms, cosines = (beside(forecasts, truth, what, s) for what in get_args(What))
+    assert norms is not None
+    return {
+        "norm": _norms(*norms, seen(forecasts, s)),
+        "cosine": None if cosines is None else _cosines(*cosines),
+    }
 
 
 def _norms(forecast: Floats, true: Floats, known: Bools) -> dict[str, float | int | None]:
@@ -60,6 +71,8 @@ def _norms(forecast: Floats, true: Floats, known: Bools) -> dict[str, float | in
 
 
 def _cosines(forecast: Floats, true: Floats) -> dict[str, float | int | None]:
+    there = np.isfinite(forecast) & np.isfinite(true)
+    forecast, true = forecast[there], true[there]
     return {
         "pairs": len(true),
         "error": root_mean_square(forecast - true),

@@ -1,14 +1,12 @@
 """`fedmux explain` as a picture: the clients a method is likely to pick, the effect on the variance, and its
 forecasts beside the truth."""
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import altair as alt
 import numpy as np
 
-from fedmux.allocation import Forecasts
-from fedmux.allocation.forecast_check import Truth, seen
-from fedmux.population import Floats
+from fedmux.population import Bools, Floats
 from fedmux.report.charts import style, thin
 from fedmux.report.charts.style import Chart, Rows, short
 
@@ -16,6 +14,8 @@ MOST_BARS = 200  # clients drawn side by side; more are thinned out evenly
 MOST_POINTS = 400  # in a panel of forecasts
 COLUMNS = 4  # panels of forecasts side by side
 KNOWN, GUESS = "seen before", "never seen"
+
+What = Literal["norm", "cosine"]
 
 
 class Explained(Protocol):
@@ -39,10 +39,8 @@ class Explained(Protocol):
     def least_variance(self) -> Floats: ...  # S
     @property
     def fresh_variance(self) -> Floats | None: ...  # S: None without stale updates
-    @property
-    def truth(self) -> Truth: ...
-    @property
-    def forecasts(self) -> Forecasts | None: ...
+    def beside(self, what: What, s: int) -> tuple[Floats, Floats] | None: ...  # N each: forecasts and truth
+    def seen(self, s: int) -> Bools: ...  # N: the method has seen something of them
 
 
 def explained(explanation: Explained) -> Chart:
@@ -129,51 +127,47 @@ def _of_step(explanation: Explained) -> alt.TitleParams:
 
 def _forecasts(explanation: Explained) -> Chart | None:
     """Norms, and cosines if they are forecast: a panel for each task, on its diagonal where all is right."""
-    forecasts, truth = explanation.forecasts, explanation.truth
-    if forecasts is None:
-        return None
     tasks = explanation.tasks[: thin.MOST_PANELS]
-    panels: list[Chart] = []
-    for s, task in enumerate(tasks):
-        norms = _pairs(forecasts.norms[:, s], truth.norms[:, s], forecasts, s)
-        panels += [_scatter(norms, f"{task}: norms", True)] if norms else []
-    cosines: list[Chart] = []
-    for s, task in enumerate(tasks):
-        if forecasts.cosines is not None and truth.cosines is not None:
-            true = np.where(truth.kept(s), truth.cosines[:, s], np.nan)
-            pairs = _pairs(forecasts.cosines[:, s], true, forecasts, s)
-            cosines += [_scatter(pairs, f"{task}: cosines", False)] if pairs else []
-    if not panels:
+    groups: list[list[Chart]] = []
+    whats: tuple[What, ...] = ("norm", "cosine")
+    for what in whats:
+        rows = {task: _pairs(explanation, what, s) for s, task in enumerate(tasks)}
+        groups.append(
+            [_scatter(own, f"{task}: {what}s", what == "norm") for task, own in rows.items() if own]
+        )
+    if not any(groups):
         return None
-    columns = min(COLUMNS, len(panels))
     notes = [
         "a point is a client; dashed: exact",
         thin.cut_note(len(tasks), len(explanation.tasks), "tasks"),
     ]
-    title = "Forecasts of the updates that clients would send"
-    parts = [style.joined(group, "", columns=columns) for group in (panels, cosines) if group]
-    return alt.vconcat(*parts, title=style.titled(title, notes))
+    title = style.titled("Forecasts of the updates that clients would send", notes)
+    columns = min(COLUMNS, max(map(len, groups)))
+    return alt.vconcat(*(style.joined(group, "", columns=columns) for group in groups if group), title=title)
 
 
-def _pairs(forecast: Floats, true: Floats, forecasts: Forecasts, s: int) -> Rows:
-    """The clients of a task that have both, thinned out evenly."""
-    clients = np.flatnonzero(np.isfinite(forecast) & np.isfinite(true))
-    places = np.unique(np.linspace(0, len(clients) - 1, min(len(clients), MOST_POINTS)).astype(int))
-    known = seen(forecasts, s)
+def _pairs(explanation: Explained, what: What, s: int) -> Rows:
+    """The clients of a task that have both sides, thinned out evenly."""
+    sides = explanation.beside(what, s)
+    if sides is None:
+        return []
+    forecast, true = sides
+    there = np.isfinite(forecast) & np.isfinite(true)
+    clients = np.flatnonzero(there & (forecast > 0) & (true > 0) if what == "norm" else there)
+    places = np.linspace(0, len(clients) - 1, min(len(clients), MOST_POINTS)).astype(int)
+    seen = explanation.seen(s)
     return [
         {
             "client": i,
             "true": short(float(true[i])),
             "forecast": short(float(forecast[i])),
-            "seen": KNOWN if known[i] else GUESS,
+            "seen": KNOWN if seen[i] else GUESS,
         }
-        for i in (clients[places].tolist() if len(clients) else [])
+        for i in clients[places].tolist()
     ]
 
 
 def _scatter(rows: Rows, title: str, logarithmic: bool) -> Chart:
-    if logarithmic:
-        rows = [row for row in rows if row["true"] > 0 and row["forecast"] > 0]
     ends = [row[key] for row in rows for key in ("true", "forecast")]
     low, high = (min(ends) / 1.1, max(ends) * 1.1) if logarithmic else (min(*ends, 0.0), max(*ends, 1.0))
     scale = alt.Scale(domain=[low, high], type="log" if logarithmic else "linear", nice=False)
