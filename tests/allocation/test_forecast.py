@@ -58,3 +58,98 @@ def test_every_pair_gets_the_score_and_the_beta_of_the_equations(remembers):
     assert not plan.probability[~here].any()
     assert plan.betas is None if not remembers else plan.betas == pytest.approx(betas, rel=1e-10)
     assert ((betas > 0) & (betas < 2)).sum() > 5 and np.isnan(known.losses).sum() > CLIENTS
+
+
+def lived(slopes=(0.7, 0.4), level=-1.0, noise=0.0, rounds=60, kept=None, steady=False):
+    """A forecaster after rounds in which norms followed losses and points in this way."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(5, 400, (CLIENTS, 1))
+    people = Population(np.ones(CLIENTS, int), sizes, np.ones((CLIENTS, 1), bool))
+    known, usual = Forecaster(remembers=True), rng.uniform(0.05, 3.0, CLIENTS)
+    for number in range(rounds):
+        rates = np.array([0.5**number if number < 5 else 0.1])  # a schedule: norms are per learning rate
+        state = round_state(people, round=number, signals=Signals(), learning_rates=rates)
+        client, losses = rng.choice(CLIENTS, 8, replace=False), rng.uniform(0.05, 3.0, 8)
+        losses = usual[client] if steady else losses
+        norms = (
+            np.exp(level + noise * rng.normal(size=8)) * losses ** slopes[0] * sizes[client, 0] ** slopes[1]
+        )
+        cosines = (
+            np.full(8, 0.6)
+            if kept is None
+            else kept(number - known.trained[client, 0])
+            if number
+            else losses * 0
+        )
+        before = np.ones(8) if number else np.zeros(8)
+        known.meet(state)
+        seen = Lessons(client, np.zeros(8, int), losses, norms * rates[0], cosines, before, np.ones(8))
+        known.learn(state, seen)
+    return known, state
+
+
+def test_the_slopes_are_found_from_the_jobs_alone_whatever_the_learning_rates():
+    known, _ = lived(noise=0.1)
+    assert known.coefficients()[0] == pytest.approx([-1.0, 0.7, 0.4], abs=0.15)
+
+
+def test_the_error_is_that_of_what_was_forecast_before_the_round():
+    known, _ = lived(steady=True)
+    assert 0 < known.error["norm"][0] < 0.05 and known.error["cosine"][0] < 0.01  # norms follow, losses stay
+    known, _ = lived(steady=True, noise=0.5)
+    assert 0.2 < known.error["norm"][0] < 1.0
+
+
+def test_before_any_job_norms_grow_as_the_roots_of_losses_and_points():
+    known = Forecaster(remembers=True)
+    people = Population(np.ones(3, int), np.array([[1], [16], [81]]), np.ones((3, 1), bool))
+    state = round_state(people, signals=Signals(losses=np.array([[1.0], [4.0], [9.0]])))
+    known.meet(state)
+    assert known.norms(state)[:, 0] == pytest.approx([1.0, 2 * 2, 3 * 3])
+
+
+def test_cosines_are_learned_by_age():
+    known, _ = lived(kept=lambda age: np.where(age < 5, 0.9, 0.2))
+    young, old = known.cosine[0, 0] / known.cosine[1, 0] @ np.eye(6)[:, [0, 2]]
+    assert young > 0.85 and old < 0.25
+
+
+def test_what_happened_long_ago_fades():
+    early, _ = lived(level=3.0, rounds=60)
+    _, state = lived(level=-1.0, rounds=60)
+    early.lengths[:] = 1.0
+    for number in range(200):
+        client = np.arange(8)
+        seen = Lessons(
+            client, client * 0, np.ones(8), np.exp(np.full(8, -1.0)), np.zeros(8), np.ones(8), np.ones(8)
+        )
+        early.learn(round_state(state.population, round=60 + number, learning_rates=np.ones(1)), seen)
+    found, wanted = early.norms(state)[:8, 0], np.exp(-1.0)
+    assert found == pytest.approx(np.full(8, wanted), rel=0.1)
+
+
+def test_the_forecast_beta_leaves_the_least_and_never_counts_an_update_more_than_twice():
+    known, _ = lived()
+    known.lengths[:, 0] = np.geomspace(5.0, 0.01, CLIENTS)
+    norms, kept = np.full(CLIENTS, 2.0), np.arange(CLIENTS)
+    cosines = np.linspace(0.0, 1.0, CLIENTS)
+    betas, h = known.betas(norms, 0, kept, cosines), known.lengths[:, 0]
+
+    def left(beta):
+        return norms**2 - 2 * beta * cosines * norms * h + beta**2 * h**2
+
+    for other in np.linspace(0.0, 2.0, 41):
+        assert (left(betas) <= left(other) + 1e-12).all()
+    assert betas.max() == 2.0 and betas.min() == 0.0
+
+
+def test_a_task_that_diverged_starts_anew_and_an_empty_state_is_the_beginning():
+    known, state = lived()
+    fresh = Forecaster(remembers=True)
+    fresh.meet(state)
+    known.forget(0)
+    for name, value in fresh.state().items():
+        assert np.array_equal(value, known.state()[name], equal_nan=True), name
+    other, _ = lived()
+    other.restore({})
+    assert other.state() == {}

@@ -62,7 +62,7 @@ class Own(fedmux.Method):
 '''
 
 
-@pytest.mark.parametrize("method", ["mmfl-gvr*", "mmfl-group", "scaffold", "own_rule:Own"])
+@pytest.mark.parametrize("method", ["mmfl-gvr*", "mmfl-group", "mmfl-forecast", "scaffold", "own_rule:Own"])
 def test_three_rounds_over_nodes_come_to_the_simulators_weights(
     method: str, federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,11 @@ SEVERAL = {
     "changes-low-rank": ['method={name="mmfl-optimal-stale", rank=3}', *CHANGES],
     "changes-mifa": ['method={name="mifa", storage="disk"}', *CHANGES],
     "changes-group": ["method=mmfl-group", *CHANGES],
+    "changes-forecast": ["method=mmfl-forecast", *CHANGES],
+    "changes-forecast-reports": [
+        'method={name="mmfl-forecast", report_share=0.5, balance="step"}',
+        *CHANGES,
+    ],
     "changes-ucb": ["method=multi-ucb", *CHANGES],
     "bfloat16": ['method={name="fedvarp", precision="bfloat16"}'],
     "buffers": ["method=fedfairmmfl", "task.digits.model=test_team:Normed", "task.digits.batch_size=8"],

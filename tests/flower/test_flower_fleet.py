@@ -296,3 +296,42 @@ def test_a_round_tells_its_aggregator_who_fell_silent(
     run = fedmux.run(fedmux.Experiment(**table(method="mmfl-gvr*")), tmp_path / "run")
     assert len(begun) == 4 and all(begun)
     assert 3 not in run.allocation["client"]
+
+
+def told(loss: float | None) -> Answer:
+    """A client that sends this loss with its update, or none."""
+
+    def answer(node: int, kind: str, content: RecordDict) -> RecordDict:
+        reply = well(node, kind, content)
+        if kind == "train.multi" and loss is not None:
+            assert content.config_records["job.a"]["wants"] == ["loss"]
+            reply["signal.a"] = MetricRecord({"loss": loss})
+        return reply
+
+    return answer
+
+
+def test_losses_come_with_the_updates_of_those_who_are_to_tell_them() -> None:
+    made, grid, models = fleet(told(0.75))
+    telling = np.ones((3, 1), bool)
+    assert made.send(models, everyone(), 0, None, None, telling).all()
+    (updates,) = made.train(models, everyone(), 0, None, telling)
+    assert updates.losses is not None and updates.losses.tolist() == [0.75] * 3
+    assert [kind for _, kind in grid.asked].count("train.multi") == len(grid.asked) - 3  # and three hellos
+
+
+@pytest.mark.parametrize("loss", [None, float("nan"), 1e30])
+def test_an_update_without_a_sound_loss_is_refused_where_the_loss_is_wanted(loss: float | None) -> None:
+    made, _, models = fleet(told(loss))
+    assert not made.send(models, everyone(), 0, None, None, np.ones((3, 1), bool)).any()
+    failures = made.journal.take_failures()
+    assert [failure.phase for failure in failures] == ["train.multi"] * 3
+    assert {failure.kind for failure in failures} == {"missing" if loss is None else "not-finite"}
+    assert not list(made.train(models, everyone(0), 0, None, np.ones((3, 1), bool)))
+
+
+def test_nobody_tells_a_loss_that_is_not_wanted() -> None:
+    made, _, models = fleet(well)
+    assert made.send(models, everyone(), 0, None, None, np.zeros((3, 1), bool)).all()
+    (updates,) = made.train(models, everyone(), 0, None)
+    assert updates.losses is None

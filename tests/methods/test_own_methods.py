@@ -50,6 +50,33 @@ class Misspelt(Own):
         return AllocatorOfLosses("processors")
 
 
+class AllocatorThatLearnsText(RandomAllocator):
+    learns = "loss"  # type: ignore[assignment]
+
+
+class LearnsText(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorThatLearnsText("processors")
+
+
+class AllocatorThatLearnsYes(RandomAllocator):
+    learns = True  # type: ignore[assignment]
+
+
+class LearnsYes(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorThatLearnsYes("processors")
+
+
+class AllocatorOfMemories(RandomAllocator):
+    learns = frozenset({"memory"})
+
+
+class LearnsWhatNobodyKeeps(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorOfMemories("processors")
+
+
 class AllocatorOfResiduals(RandomAllocator):
     needs = frozenset({"residual"})
 
@@ -68,6 +95,13 @@ class Compares(Own):
         (ReturnsNothing, ("ReturnsNothing.aggregator()", "nothing"), "fedmux.Aggregator"),
         (Swapped, ("Swapped.aggregator()", "RandomAllocator"), "fedmux.Aggregator"),
         (Misspelt, 'AllocatorOfLosses.needs names "losses"', 'did you mean "loss"'),
+        (LearnsText, ("AllocatorThatLearnsText.learns", "loss"), 'frozenset({"loss"})'),
+        (LearnsYes, ("AllocatorThatLearnsYes.learns", "True"), 'frozenset({"loss"})'),
+        (
+            LearnsWhatNobodyKeeps,
+            ('AllocatorOfMemories.learns names "memory"', "Unbiased keeps none"),
+            '"norm"',
+        ),
         (Compares, ('AllocatorOfResiduals.needs names "residual"', "Unbiased keeps none"), '"norm"'),
     ],
 )

@@ -120,6 +120,10 @@ def test_presets_that_share_runs_point_to_one_that_trains_them():
         "fig4-5tasks": "table1-5tasks",
         "fig5": "table1-5tasks",
         "ablations": "table1-3tasks",
+        "forecast-3tasks": "table1-3tasks",
+        "forecast-5tasks": "table1-5tasks",
+        "forecast-parts-3tasks": "table1-3tasks",
+        "forecast-parts-5tasks": "table1-5tasks",
         "group-fig3": "group-inconsistent",
     }
     for preset in borrowing:
@@ -329,11 +333,12 @@ THIRD = [drawn(name, "clients", "mean") for name in ("random", "round-robin")]
 FAIRLY = drawn("fedfairmmfl", "clients", "weighted", alpha=3, measure="auto")  # all are accuracies: by error
 Q_FFL = drawn("q-ffl", "clients", "weighted", q=2)
 ALPHAS = [{**FAIRLY, "alpha": alpha} for alpha in (1, 2, 3, 4, 5, 8)]
-TABLE_ONE = ["fedvarp", "mifa", "scaffold", FIRST, "full", "mmfl-gvr", "mmfl-lvr", "mmfl-gvr*"]
+OURS = ["mmfl-optimal-stale", "mmfl-forecast", {"name": "mmfl-forecast", "report_share": 1.0}]
+TABLE_ONE = ["fedvarp", "mifa", "scaffold", FIRST, "full", "mmfl-gvr", "mmfl-lvr", "mmfl-gvr*", *OURS]
 METHODS = {  # with what matters of their options, and the baseline
-    "table1-3tasks": ([*TABLE_ONE, "mmfl-optimal-stale"], "full"),
-    "table1-5tasks": ([*TABLE_ONE, "mmfl-optimal-stale"], "full"),
-    "fig2-processors": ([*TABLE_ONE, "mmfl-optimal-stale"], "full"),
+    "table1-3tasks": (TABLE_ONE, "full"),
+    "table1-5tasks": (TABLE_ONE, "full"),
+    "fig2-processors": (TABLE_ONE, "full"),
     "fig5": (
         [
             {"name": "mmfl-fairvr", "alpha": 3, "measure": "loss"},

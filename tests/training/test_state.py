@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -71,17 +71,28 @@ PAGE = (Path(__file__).parents[2] / "docs" / "add-a-method.md").read_text("utf-8
 class Smooth(ListKeeper):
     """The allocator with memory of the documents."""
 
+    section: ClassVar[str] = "An allocator with memory"
+    example: ClassVar[str] = "SmoothLoss"
+
     def allocator(self) -> fedmux.Allocator:
-        [code] = re.findall(r"### An allocator with memory\n.*?```python\n(.*?)```", PAGE, re.DOTALL)
+        [code] = re.findall(rf"### {self.section}\n.*?```python\n(.*?)```", PAGE, re.DOTALL)
         names: dict[str, Any] = {"__name__": "example"}
         exec(compile(code, "add-a-method.md", "exec"), names)
-        made: fedmux.Allocator = names["SmoothLoss"]()
+        made: fedmux.Allocator = names[self.example]()
         return made
 
 
-def test_the_allocator_with_memory_of_the_documents_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    resumes_to_the_same_bits(experiment_of(method=Smooth()), tmp_path, 3)
-    allocator = Smooth().allocator()
+class Learner(Smooth):
+    section: ClassVar[str] = "An allocator that learns from what came back"
+    example: ClassVar[str] = "NormsSeen"
+
+
+@pytest.mark.parametrize("method", [Smooth, Learner])
+def test_the_allocators_with_memory_of_the_documents_resume_to_the_same_bits(
+    method: type[Smooth], tmp_path: Path
+) -> None:
+    resumes_to_the_same_bits(experiment_of(method=method()), tmp_path, 3)
+    allocator = method().allocator()
     allocator.restore({})
     allocator.forget(0)
     assert allocator.state() == {}

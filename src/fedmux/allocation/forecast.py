@@ -27,6 +27,7 @@ AGES = np.array([2, 5, 12, 30, 80])  # rounds: edges of the bins of cosines
 PRIOR_COSINE, COSINE_TRUST = 0.5, 1.0
 LEAST_LOSS = 1e-3
 LARGEST_BETA = 2.0
+KNOWLEDGE = ("losses", "lengths", "trained", "square", "product", "cosine")  # what a checkpoint has of it
 
 
 class Forecaster:
@@ -34,11 +35,7 @@ class Forecaster:
 
     def __init__(self, remembers: bool) -> None:
         self.remembers = remembers  # whether updates are kept: else h = 0
-        self.losses = np.zeros((0, 0))  # N x S: newest known, NaN: never
-        self.lengths = np.zeros((0, 0))  # N x S: ||h||, 0: none
-        self.trained = np.zeros((0, 0), np.int64)  # N x S: the round of h
-        self.square, self.product = np.zeros((0, 3, 3)), np.zeros((0, 3))  # S: of least squares
-        self.cosine = np.zeros((2, 0, 0))  # sum and weight: S x ages
+        self._begin((0, 0))
         self.error: dict[str, list[float | None]] = {}  # of the last round's forecasts
 
     def meet(self, state: RoundState) -> None:
@@ -50,11 +47,11 @@ class Forecaster:
             np.copyto(self.losses, reported, where=~np.isnan(reported))
 
     def _begin(self, shape: tuple[int, int]) -> None:
-        self.losses = np.full(shape, np.nan)
-        self.lengths, self.trained = np.zeros(shape), np.zeros(shape, np.int64)
-        self.square = np.zeros((shape[1], 3, 3))
-        self.product = np.zeros((shape[1], 3))
-        self.cosine = np.zeros((2, shape[1], len(AGES) + 1))
+        self.losses = np.full(shape, np.nan)  # N x S: newest known, NaN: never
+        self.lengths = np.zeros(shape)  # N x S: ||h||, 0: none
+        self.trained = np.zeros(shape, np.int64)  # N x S: the round of h
+        self.square, self.product = np.zeros((shape[1], 3, 3)), np.zeros((shape[1], 3))  # least squares
+        self.cosine = np.zeros((2, shape[1], len(AGES) + 1))  # sum and weight: S x ages
         self._assume(slice(None))
 
     def _assume(self, tasks: int | slice) -> None:
@@ -159,11 +156,12 @@ class Forecaster:
         return {what: values for what, values in off.items() if values}
 
     def state(self) -> dict[str, np.ndarray]:
-        names = ("losses", "lengths", "trained", "square", "product", "cosine")
-        return {name: getattr(self, name) for name in names} if self.losses.size else {}
+        return {name: getattr(self, name) for name in KNOWLEDGE} if self.losses.size else {}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        for name in ("losses", "lengths", "trained", "square", "product", "cosine"):
+        if not state:
+            self._begin((0, 0))
+        for name in KNOWLEDGE:
             if name in state:
                 setattr(self, name, state[name].copy())
 
