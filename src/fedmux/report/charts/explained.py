@@ -12,7 +12,7 @@ from fedmux.report.charts.style import Chart, Rows, short
 
 MOST_BARS = 200  # clients drawn side by side; more are thinned out evenly
 MOST_POINTS = 400  # in a panel of forecasts
-COLUMNS = 4  # panels of forecasts side by side
+COLUMNS = 5  # panels of forecasts side by side
 KNOWN, GUESS = "seen before", "never seen"
 
 What = Literal["norm", "cosine"]
@@ -133,7 +133,7 @@ def _forecasts(explanation: Explained) -> Chart | None:
     for what in whats:
         rows = {task: _pairs(explanation, what, s) for s, task in enumerate(tasks)}
         groups.append(
-            [_scatter(own, f"{task}: {what}s", what == "norm") for task, own in rows.items() if own]
+            [_scatter(own, f"{what}s, {task}", what == "norm") for task, own in rows.items() if own]
         )
     if not any(groups):
         return None
