@@ -99,8 +99,11 @@ RECRUITED: dict[str, Any] = {
     },
 }
 
+FORECAST: dict[str, Any] = {**COMPARED, "name": "forecast", "method": "mmfl-forecast"}
+
 SPECIAL = {
     "groups": "groups",
+    "forecast-error": "forecast",
     "dynamics": "changing",
     "recruitment": "recruited",
 }  # kinds with runs of their own
@@ -111,10 +114,10 @@ def train(folder: Path) -> dict[str, list[History]]:
     design = Design.make(COMPARED, "gallery", methods=METHODS, seeds=[0, 1, 2])
     if failures := Schedule(design.create(folder / "compared")).run(0, lambda working: None):
         raise SystemExit("\n".join(failures))
-    for name, table in (("groups", GROUPS), ("changing", CHANGING), ("recruited", RECRUITED)):
-        if not (folder / name / "summary.json").exists():
-            fedmux.run(fedmux.Experiment.model_validate(table), folder / name)
-    return {name: find([folder / name]) for name in ("compared", "groups", "changing", "recruited")}
+    for table in (GROUPS, FORECAST, CHANGING, RECRUITED):
+        if not (folder / table["name"] / "summary.json").exists():
+            fedmux.run(fedmux.Experiment.model_validate(table), folder / table["name"])
+    return {name: find([folder / name]) for name in ("compared", *SPECIAL.values())}
 
 
 def draw(runs: dict[str, list[History]]) -> str:

@@ -245,6 +245,12 @@ COMMANDS: dict[str, Wrong] = {
     "explain in a folder that is not there": typed(
         "explain", "experiment.toml", "-o", "nosuch/x.png", place="nosuch/x.png", remedy="make it first"
     ),
+    "explain the round after the last": typed(
+        *("explain", "experiment.toml", "--rounds", "99"), place="99", remedy="so take 0 to"
+    ),
+    "explain a round before the first": typed(
+        *("explain", "experiment.toml", "--rounds", "-1"), place="--rounds", remedy="x>=0"
+    ),
     "explain an unknown key": typed(
         "explain", "experiment.toml", "--set", "rouds=1", place='"rouds"', remedy='"rounds"'
     ),

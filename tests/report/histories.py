@@ -88,12 +88,13 @@ def enormous(
         made.saturated, made.clients, made.dropped = int(50 * noise[0]), clients - round, int(20 * noise[0])
         made.events = {"joined": [1, 2, 3], "left": [4], "tasks_joined": names[:1] * (round % 500 == 7)}
         made.failures = [Failure("7", "a", "train", ("late", "lost", "raised")[round % 3], "no answer")]
+        made.allocation = {"forecast_error": {"norm": noise, "cosine": noise}}
         made.phases = dict(zip(("signals", "plan", "train", "evaluate"), noise))
         metrics.append(made)
     for round in (1, rounds // 2, rounds):
         groups = rng.integers(-1, 6, clients)
         plane = (rng.normal(size=(clients, 2)) + groups[:, None]).tolist()
-        metrics[round].allocation = {"groups": groups.tolist(), "plane": plane}
+        metrics[round].allocation |= {"groups": groups.tolist(), "plane": plane}
         metrics[round].allocation["rand_index"] = dict.fromkeys(names, 0.5)
     labels = {f"labels.{name}": rng.integers(0, 30, (clients, 20)) for name in names}
     cluster = np.repeat(rng.integers(0, 6, (clients, 1)), tasks, axis=1)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fedmux.report.charts import (
     data,
     finals,
     fleet,
+    forecasts,
     groups,
     lines,
     method_accuracy,
@@ -44,6 +46,7 @@ LATER = {**table()["population"], "start": 6}
 RUNS: dict[str, dict[str, Any]] = {
     "full": {"method": "full"},
     "mmfl-lvr": {"method": "mmfl-lvr"},
+    "mmfl-forecast": {"method": "mmfl-forecast"},
     "mmfl-group": {
         "method": "mmfl-group",
         "population": {"clients": 12, "rate": 0.5},
@@ -57,7 +60,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "dropout": {"rate": 0.5},
     },
 }
-SUITABLE = {"groups": "mmfl-group", "recruitment": "recruited", "dynamics": "changing"}
+SUITABLE = {
+    "groups": "mmfl-group",
+    "forecast-error": "mmfl-forecast",
+    "recruitment": "recruited",
+    "dynamics": "changing",
+}
 
 
 @pytest.fixture(scope="module")
@@ -549,3 +557,26 @@ def test_without_labels_the_points_of_clients_are_shown() -> None:
     chart = KINDS["data"].draw([history([], population=people(4))])
     assert chart is not None
     assert "points of a client" in json.dumps(spec(chart))
+
+
+def test_errors_of_norms_are_factors_and_what_no_forecast_has_is_left_out() -> None:
+    errors: list[Any] = [
+        {"norm": [math.log(2), None], "cosine": [0.25, 0.5]},
+        {"norm": [math.log(4), 0.0]},
+        {"norm": [math.nan, -1.0], "cosine": 3},
+        "nonsense",
+    ]
+    metrics = [
+        line(0),
+        *(line(round + 1, allocation={"forecast_error": e}) for round, e in enumerate(errors)),
+    ]
+    run = history(metrics)
+    assert forecasts.error_rows(run, "norm", ["a", "b"], 1) == [
+        {"round": 1, "task": "a", "value": 2.0},
+        {"round": 2, "task": "a", "value": 4.0},
+        {"round": 2, "task": "b", "value": 1.0},
+    ]
+    assert [row["value"] for row in forecasts.error_rows(run, "cosine", ["a", "b"], 1)] == [0.25, 0.5]
+    assert forecasts.error_rows(run, "norm", ["a"], 5) == [{"round": 2, "task": "a", "value": 2.828}]
+    assert KINDS["forecast-error"].draw([run]) is not None
+    assert KINDS["forecast-error"].draw([history([line(0), line(1, allocation={"targets": {}})])]) is None

@@ -167,6 +167,10 @@ class Aggregator:
         """The last update of each of these clients (k x P), for signals that compare with it."""
         raise NotImplementedError(f"{type(self).__name__} keeps no updates")
 
+    def stale_weights(self, state: RoundState) -> Floats | None:
+        """N x S: by what a step multiplies `stale` updates, its control variates; None: it has none."""
+        return None
+
     def forget(self, task: int) -> None:
         """Drop the state kept for a task's clients: its model has diverged and was set back."""
 

@@ -20,7 +20,7 @@ from fedmux.aggregation.unbiased import Unbiased
 from fedmux.allocation import Assignment, RoundState
 from fedmux.errors import FedmuxError
 from fedmux.model import Model
-from fedmux.population import Ints
+from fedmux.population import Floats, Ints
 
 MEMORY = 0.9  # weight of the past in the running means behind an estimated beta
 
@@ -80,13 +80,16 @@ class Stale(Remembering):
         self.beta = beta
         self.learned = np.zeros((2, 0))  # numerator and denominator of beta* for each task
 
-    def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
-        super().begin(state, assignment, models)
+    def prepare(self, state: RoundState, models: list[Model]) -> None:
+        super().prepare(state, models)
         if self.learned.shape[1] < len(models):
             grown = np.zeros((2, len(models)))
             grown[:, : self.learned.shape[1]] = self.learned
             self.learned = grown
-        self.betas = self._betas(state)  # N x S
+
+    def begin(self, state: RoundState, assignment: Assignment, models: list[Model]) -> None:
+        super().begin(state, assignment, models)
+        self.betas = self.stale_weights(state)
         self._fresh = np.zeros_like(self.learned)
         shares = state.population.shares[assignment.client, assignment.task]
         probability = np.minimum(assignment.probability, 1.0)
@@ -96,7 +99,7 @@ class Stale(Remembering):
         )
         self.past = [self._past(task, state) for task in range(len(models))]
 
-    def _betas(self, state: RoundState) -> np.ndarray:
+    def stale_weights(self, state: RoundState) -> Floats:
         if self.beta != "estimated":
             return np.full(state.population.sizes.shape, self.beta)
         over, under = self.learned
@@ -145,7 +148,7 @@ class Stale(Remembering):
 class PlannedStale(Stale):
     """A beta for each client and task, by the plan: least variance at <G_is, h_is> / ||h_is||^2."""
 
-    def _betas(self, state: RoundState) -> np.ndarray:
+    def stale_weights(self, state: RoundState) -> Floats:
         if state.betas is None:
             raise FedmuxError(
                 "this aggregator takes the weights of stale updates from the plan, which has none; "

@@ -2,7 +2,7 @@
 
 from fedmux.allocation.fair import fair_shares
 from fedmux.allocation.fair_variance import fair_probabilities
-from fedmux.allocation.lessons import Lessons
+from fedmux.allocation.lessons import Forecasts, Lessons
 from fedmux.allocation.optimal import optimal_probabilities
 from fedmux.allocation.plan import Allocator, Assignment, Fixed, Plan, Probabilities, RoundState, Signals
 from fedmux.allocation.random import spread, uniform_choice
@@ -12,6 +12,7 @@ __all__ = [
     "Allocator",
     "Assignment",
     "Fixed",
+    "Forecasts",
     "Lessons",
     "Plan",
     "Probabilities",

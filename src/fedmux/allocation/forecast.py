@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmux.allocation.forecast_check import root_mean_square
 from fedmux.allocation.lessons import Lessons
 from fedmux.allocation.plan import RoundState
 from fedmux.population import Bools, Floats, Ints
@@ -148,10 +149,10 @@ class Forecaster:
         for s, (a, b, e) in enumerate(self.coefficients()):
             rows = sound & (task == s) & ~np.isnan(known)
             forecast = _norm(a, b, e, known[rows], state.population.sizes[client[rows], s])
-            off["norm"].append(_root_mean_square(np.log(forecast / norms[rows])))
+            off["norm"].append(root_mean_square(np.log(forecast / norms[rows])))
             if lessons.cosines is not None and lessons.before is not None:
                 rows = (task == s) & (lessons.before > 0)
-                off["cosine"].append(_root_mean_square(mean[s, age[rows]] - lessons.cosines[rows]))
+                off["cosine"].append(root_mean_square(mean[s, age[rows]] - lessons.cosines[rows]))
         return {what: values for what, values in off.items() if values}
 
     def state(self) -> dict[str, np.ndarray]:
@@ -183,7 +184,3 @@ def _bin(ages: Ints) -> Ints:
 
 def _norm(a: float, b: float, e: float, losses: Floats, sizes: Ints) -> Floats:
     return np.exp(_features(losses, sizes) @ np.array([a, b, e]))
-
-
-def _root_mean_square(values: Floats) -> float | None:
-    return float(np.sqrt(np.mean(values**2))) if len(values) else None

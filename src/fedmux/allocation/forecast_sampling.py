@@ -8,7 +8,7 @@ import numpy as np
 from fedmux.allocation.balance import Balance, Weighing
 from fedmux.allocation.fair_variance import FairTargets
 from fedmux.allocation.forecast import Forecaster
-from fedmux.allocation.lessons import Lesson, Lessons
+from fedmux.allocation.lessons import Forecasts, Lesson, Lessons
 from fedmux.allocation.optimal import checked
 from fedmux.allocation.plan import Allocator, Draws, Probabilities, RoundState, Signal, Signals
 from fedmux.allocation.variance_reduced import floored, mixed, sample
@@ -40,14 +40,31 @@ class ForecastSampling(Allocator):
 
     def plan(self, state: RoundState) -> Probabilities:
         self.forecaster.meet(state)
-        people, scores = state.population, self.forecaster.norms(state)
-        betas = self._stale(state, scores)
-        scores *= people.shares  # 0 where a pair is not available
-        scores /= np.maximum(people.capacity, 1)[:, None]
+        people, (scores, betas) = state.population, self._forecast(state)
         scores, *_ = checked(scores, people.capacity, people.available)
         scores = floored(self.balance.divided(scores, people), people.available, self.options.floor)
         plan = self.probabilities(state, scores)
         return replace(plan, betas=betas) if self.options.remembers else plan
+
+    def _forecast(self, state: RoundState) -> tuple[Floats, Floats]:
+        """U and the weights of stale updates (N x S each)."""
+        people, scores = state.population, self.forecaster.norms(state)
+        betas = self._stale(state, scores)
+        scores *= people.shares  # 0 where a pair is not available
+        scores /= np.maximum(people.capacity, 1)[:, None]
+        return scores, betas
+
+    def scores(self, state: RoundState) -> Floats:
+        return self._forecast(state)[0]
+
+    def forecasts(self, state: RoundState) -> Forecasts:
+        forecaster, available = self.forecaster, state.population.available
+        cosines = np.zeros(available.shape)
+        for s in range(state.population.tasks):
+            kept = forecaster.kept(s, available)
+            cosines[kept, s] = forecaster.cosines(state.round, s, kept)
+        norms, known = forecaster.norms(state) * state.learning_rates, ~np.isnan(forecaster.losses)
+        return Forecasts(norms, cosines if self.options.remembers else None, known)
 
     def _stale(self, state: RoundState, norms: Floats) -> Floats:
         """The weight of each stale update (N x S); the norms become those of what it leaves of the update."""

@@ -1,11 +1,11 @@
-"""What a round teaches an allocator: one row for each job whose update arrived."""
+"""What a round teaches an allocator: one row for each job whose update arrived. And what it had forecast."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from fedmux.population import Floats, Ints
+from fedmux.population import Bools, Floats, Ints
 
 Lesson = Literal["loss", "norm", "memory", "step"]
 
@@ -42,3 +42,14 @@ class Lessons:
         pairs = np.full(shape, np.nan)
         pairs[self.client, self.task] = values
         return pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Forecasts:
+    """What an allocator forecasts of the update that each pair would send, in the terms of `Lessons`."""
+
+    norms: Floats  # N x S: ||G||
+    cosines: Floats | None = None  # N x S: between G and h, where there is an h; None: it forecasts none
+    known: Bools | None = (
+        None  # N x S: pairs of which it has seen something; the others are guesses. None: all
+    )

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmux.allocation.clusters import clustered
 from fedmux.allocation.draws import dependent_rounding, systematic
-from fedmux.allocation.lessons import Lesson, Lessons
+from fedmux.allocation.lessons import Forecasts, Lesson, Lessons
 from fedmux.errors import FedmuxError
 from fedmux.population import Bools, Floats, Ints, Population, row_sums
 from fedmux.randomness import Stream, generator
@@ -141,7 +141,11 @@ class Allocator:
         """Drop what was learned about a task: its model has diverged and was set back."""
 
     def scores(self, state: RoundState) -> Floats | None:
-        """N x S: how much each pair that reported matters; None: this allocator does not use scores."""
+        """N x S: how much each pair matters, NaN: not known; None: this allocator does not use scores."""
+        return None
+
+    def forecasts(self, state: RoundState) -> Forecasts | None:
+        """What the round's plan took the updates to be like; asked after `plan`, by `fedmux explain`."""
         return None
 
     def groups(self) -> Ints | None:

@@ -172,17 +172,26 @@ def simple_table(columns: Sequence[str], rows: Sequence[Iterable[object]], title
 
 
 def explanation_tables(explanation: "Explanation", most: int = 12) -> list[Table]:
-    """What each task gets and at what variance, and the clients that are most likely to train."""
+    """What each task gets and at what variance, the clients that are most likely to train, the forecasts."""
     table = explanation.table()
-    people = explanation.population
-    jobs = table["jobs"]
+    tables = [_by_task(explanation, table), _by_client(explanation, most)]
+    if table["forecasts"] is not None:
+        tables.append(_forecasts(table["forecasts"]["tasks"]))
+    return tables
+
+
+def _by_task(explanation: "Explanation", table: dict[str, Any]) -> Table:
+    processors, jobs = explanation.population.total_processors, table["jobs"]
+    stale = explanation.fresh_variance is not None
+    heads = ("jobs", "variance", "Random's", "optimum", "ratio", *(["without h"] if stale else []))
+    note = "; all are of G - beta h, for updates G and old ones h; without h: of G" if stale else ""
     by_task = Table(
         Column("task", no_wrap=True),
-        *(Column(head, justify="right") for head in ("jobs", "variance", "Random's", "optimum", "ratio")),
-        title=f"{explanation.method}, first round: {jobs:.1f} jobs of {people.total_processors} processors "
-        f"({jobs / max(people.total_processors, 1):.1%})",
-        caption="variance of the step / learning rate squared; optimum: least sum over tasks; "
-        "ratio: to Random's; -: not unbiased",
+        *(Column(head, justify="right") for head in heads),
+        title=f"{explanation.method}, round {explanation.round}: {jobs:.1f} jobs of {processors} processors "
+        f"({jobs / max(processors, 1):.1%})",
+        caption="variance of the step / learning rate squared, at the probabilities of the method, of Random "
+        f"and with the least sum over tasks; ratio: to Random's; -: not unbiased{note}",
     )
     for name, row in table["tasks"].items():
         by_task.add_row(name, f"{row['expected_jobs']:.2f}", *_variances(row))
@@ -191,8 +200,26 @@ def explanation_tables(explanation: "Explanation", most: int = 12) -> list[Table
         "variance": explanation.variance.sum(),
         "random_variance": explanation.random_variance.sum(),
         "least_variance": explanation.least_variance.sum(),
+        "fresh_variance": None if explanation.fresh_variance is None else explanation.fresh_variance.sum(),
     }
     by_task.add_row("all", f"{jobs:.2f}", *_variances(sums))
+    return by_task
+
+
+def _variances(row: dict[str, Any]) -> list[str]:
+    """A method's variance, Random's, the least, the ratio, and without stale updates, if it has any; - where
+    the step is not unbiased."""
+    mine, random, least, fresh = (
+        row[key] for key in ("variance", "random_variance", "least_variance", "fresh_variance")
+    )
+    known = mine is not None and math.isfinite(mine)
+    ratio = f"{mine / random:.1%}" if known and random else "-"
+    without = [] if fresh is None else [f"{fresh:.4g}" if math.isfinite(fresh) else "-"]
+    return [f"{mine:.4g}" if known else "-", f"{random:.4g}", f"{least:.4g}", ratio, *without]
+
+
+def _by_client(explanation: "Explanation", most: int) -> Table:
+    people = explanation.population
     total = explanation.probability.sum(1)
     order = sorted(range(people.clients), key=lambda i: -total[i])[:most]
     saturated = int(explanation.saturated.sum())
@@ -211,12 +238,40 @@ def explanation_tables(explanation: "Explanation", most: int = 12) -> list[Table
             f"{explanation.expected[i].sum():.2f}",
             str(int(people.sizes[i].sum())),
         )
-    return [by_task, by_client]
+    return by_client
 
 
-def _variances(row: dict[str, Any]) -> list[str]:
-    """A method's variance, Random's, the least, and the ratio; - where the step is not unbiased."""
-    mine, random, least = (row[key] for key in ("variance", "random_variance", "least_variance"))
-    known = mine is not None and math.isfinite(mine)
-    ratio = f"{mine / random:.1%}" if known and random else "-"
-    return [f"{mine:.4g}" if known else "-", f"{random:.4g}", f"{least:.4g}", ratio]
+def _forecasts(tasks: dict[str, dict[str, Any]]) -> Table:
+    """Beside the truth, which the simulation knows."""
+    cosines = any(row["cosine"] for row in tasks.values())
+    heads = ["pairs", "known", "norms off", "if known", "correlation"]
+    heads += ["with h", "cosines", "true", "off"] if cosines else []
+    table = Table(
+        Column("task", no_wrap=True),
+        *(Column(head, justify="right") for head in heads),
+        title="forecasts of updates beside what clients would send",
+        caption="known: pairs that something has been seen of; norms off: by this factor, root mean square "
+        "of logs; correlation: of logs"
+        + ("; cosines: with the kept update h, means and root mean square error" if cosines else ""),
+    )
+    for name, row in tasks.items():
+        norm, cosine = row["norm"], row["cosine"] or {}
+        cells = [
+            str(norm["pairs"]),
+            str(norm["known"]),
+            *map(_factor, (norm["factor"], norm["factor_known"])),
+        ]
+        cells.append(_cell(norm["correlation"]))
+        if cosines:
+            cells.append(str(cosine.get("pairs", 0)))
+            cells += [_cell(cosine.get(key)) for key in ("forecast", "true", "error")]
+        table.add_row(name, *cells)
+    return table
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"x{value:.2f}"
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -48,6 +48,10 @@ class Played:
 
 
 class Driver(Protocol):
+    def look(self, state: State) -> tuple[RoundState, Bools]:
+        """The next round before its draw, as an allocator sees it, and which pairs (N x S) sent signals."""
+        ...
+
     def play(self, state: State) -> Played:
         """One round; `state` is then that after it."""
         ...

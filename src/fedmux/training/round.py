@@ -32,10 +32,7 @@ class Synchronous(Surroundings):
 
     def play(self, state: State) -> Played:
         allocator, aggregator = state.allocator, state.aggregator
-        with self.phase("meet"):
-            view = self.meet(state)  # who is present, who joins or leaves
-            self.retried(partial(aggregator.prepare, view, state.models))
-        view, reported = self.ask(state, view)  # losses or norms, if the allocator wants them
+        view, reported = self.look(state)
         with self.phase("plan"):
             plan = planned(allocator, view)
             jobs = plan.draw(view.rng(Stream.DRAW))
@@ -62,6 +59,12 @@ class Synchronous(Surroundings):
             state.models = state.watch.unless_paused(state.models, models)
         state.round += 1
         return Played(view, plan, reported, telling, deliveries)
+
+    def look(self, state: State) -> tuple[RoundState, Bools]:
+        with self.phase("meet"):
+            view = self.meet(state)  # who is present, who joins or leaves
+            self.retried(partial(state.aggregator.prepare, view, state.models))
+        return self.ask(state, view)  # for losses or norms, if the allocator wants them
 
     def meet(self, state: State) -> RoundState:
         """The round as allocator and aggregator see it, before clients are asked for anything."""

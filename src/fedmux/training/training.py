@@ -102,9 +102,7 @@ class Training:
     def loop(self, interrupted: Callable[[], bool]) -> None:
         began = time.perf_counter() - self.state.seconds
         while not self.over:
-            entry, jobs = self._round()
-            entry.seconds = self.state.seconds = time.perf_counter() - began  # with checkpoints and log
-            self._record(entry, jobs)
+            self.advance(began)
             stop = self.team.any(interrupted())
             if self.over:
                 break
@@ -121,6 +119,12 @@ class Training:
             path, reached = self.record.path, self.reached
             self.record.finish(weights, finished(self.experiment, self.setting, path, self.state, reached))
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def advance(self, began: float) -> None:
+        """One more round, recorded; `began`: when the first one did, by `time.perf_counter`."""
+        entry, jobs = self._round()
+        entry.seconds = self.state.seconds = time.perf_counter() - began  # with checkpoints and log
+        self._record(entry, jobs)
 
     def _round(self) -> tuple[Round, np.ndarray]:
         """Play a round, measure it, judge it, report on it."""

@@ -2,7 +2,7 @@
 
 from fedmux.report.charts.auctions import take_up
 from fedmux.report.charts.curves import method_accuracy, task_accuracy
-from fedmux.report.charts.explained import probabilities
+from fedmux.report.charts.explained import explained
 from fedmux.report.charts.groups import plane
 from fedmux.report.charts.kinds import CHARTS, Kind
 from fedmux.report.charts.papers import beside
@@ -14,9 +14,9 @@ __all__ = [
     "Kind",
     "beside",
     "check_picture",
+    "explained",
     "method_accuracy",
     "plane",
-    "probabilities",
     "save",
     "spec",
     "take_up",

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedmux.report.charts import allocation, auctions, curves, data, finals, fleet, groups, spreads
+from fedmux.report.charts import allocation, auctions, curves, data, finals, fleet, forecasts, groups, spreads
 from fedmux.report.charts.lines import LOSS, STEP
 from fedmux.report.charts.style import Chart
 from fedmux.runs.history import History
@@ -156,6 +156,14 @@ CHARTS: list[Kind] = [
         "How the probabilities to train are spread over the clients: the median, the middle half and "
         "the middle 80 %. Saturated clients have a probability that has reached its bound.",
         _of_one(spreads.probability),
+    ),
+    Kind(
+        "forecast-error",
+        "Error of the forecasts",
+        "How far forecasts of the updates were off, for the clients that were drawn and before the method "
+        "learned from them. Norms: a factor, of which 1 is exact. Cosines with a client's last update: a "
+        "difference. Both are root mean squares; large errors make steps vary more, but leave them unbiased.",
+        _of_one(forecasts.forecast_error),
     ),
     Kind(
         "client-accuracy",
