@@ -132,9 +132,7 @@ def _forecasts(explanation: Explained) -> Chart | None:
     whats: tuple[What, ...] = ("norm", "cosine")
     for what in whats:
         rows = {task: _pairs(explanation, what, s) for s, task in enumerate(tasks)}
-        groups.append(
-            [_scatter(own, f"{what}s, {task}", what == "norm") for task, own in rows.items() if own]
-        )
+        groups.append([_scatter(own, task, what) for task, own in rows.items() if own])
     if not any(groups):
         return None
     notes = [
@@ -167,13 +165,14 @@ def _pairs(explanation: Explained, what: What, s: int) -> Rows:
     ]
 
 
-def _scatter(rows: Rows, title: str, logarithmic: bool) -> Chart:
+def _scatter(rows: Rows, task: str, what: What) -> Chart:
+    logarithmic = what == "norm"
     ends = [row[key] for row in rows for key in ("true", "forecast")]
     low, high = (min(ends) / 1.1, max(ends) * 1.1) if logarithmic else (min(*ends, 0.0), max(*ends, 1.0))
     scale = alt.Scale(domain=[low, high], type="log" if logarithmic else "linear", nice=False)
     axis = alt.Axis(format=style.PLAIN, tickCount=4)
-    x = alt.X("true:Q", title="true", scale=scale, axis=axis)
-    y = alt.Y("forecast:Q", title="forecast", scale=scale, axis=axis)
+    x = alt.X("true:Q", title=f"true {what}", scale=scale, axis=axis)
+    y = alt.Y("forecast:Q", title=f"forecast {what}", scale=scale, axis=axis)
     diagonal = alt.Chart(style.data([{"true": end, "forecast": end} for end in (low, high)]))
     exact = diagonal.mark_line(strokeDash=[4, 4], strokeWidth=1, color=style.GREY).encode(x=x, y=y)
     points = (
@@ -196,4 +195,4 @@ def _scatter(rows: Rows, title: str, logarithmic: bool) -> Chart:
             ],
         )
     )
-    return alt.layer(exact, points).properties(title=style.panel_title(title, style.LOW))
+    return alt.layer(exact, points).properties(title=style.panel_title(task, style.LOW))
