@@ -345,7 +345,7 @@ COMMANDS: dict[str, Wrong] = {
     "no seeds of a preset": typed(*TABLE, "--seeds", "0", place="--seeds", remedy="1<=x"),
     "seeds of a preset beyond memory": typed(*TABLE, "--seeds", "1000000", place="--seeds", remedy="100000"),
     "thousands of seeds of a preset": typed(
-        *TABLE, "--seeds", "5000", place=("table1-3tasks", "45,000 runs"), remedy=("hours", "--yes")
+        *TABLE, "--seeds", "5000", place=("table1-3tasks", "55,000 runs"), remedy=("hours", "--yes")
     ),
     "only a comma of a preset's methods": typed(
         *TABLE, "--methods", ",", place='--methods ","', remedy=NAMES
