@@ -130,7 +130,7 @@ def play(
     jobs = plan.draw(state.rng())
     state = replace(state, betas=getattr(plan, "betas", None))
     aggregator.begin(state, jobs, models)
-    learning = Learning(allocator.learns, jobs, state.signals, aggregator.stale, nothing)
+    learning = Learning(allocator.learns, jobs, aggregator.stale, nothing)
     losses = state.signals.losses
     after = deliver(aggregator, jobs, models, updates, chunks=chunks, losses=losses, learning=learning)
     if allocator.learns:

@@ -407,6 +407,9 @@ FILES: dict[str, Wrong] = {
     "a low rank on disk": method(
         '{name = "fedvarp", rank = 4, storage = "disk"}', ("remove", 'storage = "disk"'), "rank"
     ),
+    "a rank where nothing is kept": method(
+        '{name = "mmfl-forecast", stale = false, rank = 4}', ("remove rank", "stale = true"), "stale = false"
+    ),
     "a low rank of a method that averages it": method(
         '{name = "mifa", rank = 4}', ("remove rank", 'precision = "bfloat16"'), '"mifa"'
     ),

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedmux.aggregation import Aggregator
-from fedmux.allocation import Assignment, Fixed, Forecasts, Plan, Probabilities, RoundState, Signals
+from fedmux.allocation import Assignment, Fixed, Forecasts, Plan, Probabilities, RoundState
 from fedmux.allocation.contract import planned
 from fedmux.allocation.forecast_check import Truth, What, beside, compared, seen
 from fedmux.allocation.lessons import Lesson
@@ -199,7 +199,7 @@ def true_updates(training: Training, view: RoundState) -> Truth:
     jobs = Assignment(client, task, ones.astype(np.int64), ones, ones)
     keeps = type(aggregator).stale is not Aggregator.stale
     wanted: frozenset[Lesson] = frozenset({"norm", "memory"} if keeps else {"norm"})
-    learning = Learning(wanted, jobs, Signals(), aggregator.stale, fleet.release)
+    learning = Learning(wanted, jobs, aggregator.stale, fleet.release)
     arrived = np.zeros(len(jobs), bool)
     for updates in fleet.train(state.models, jobs, state.round, aggregator.local_rule):
         learning.note(updates)

@@ -1,5 +1,7 @@
 """Multi-UCB: the index, what it learns from, and that it explores."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,15 @@ def test_what_is_known_of_a_task_is_forgotten_with_it():
     allocator.forget(1)
     after = allocator.index(PEOPLE.shares)
     assert (after[:, 1] == np.inf).all() and (after[:, [0, 2]] == before[:, [0, 2]]).all()
+
+
+def test_a_task_that_joins_late_gets_its_warm_start_then_and_nobody_waits_for_it():
+    people = population(clients=8, tasks=2)
+    without = replace(people, eligible=people.eligible & np.array([False, True]))
+    allocator = MultiUcbAllocator(0.9, 1.0, warm_start=True)
+    for number, there, warmed in ((0, without, 1), (1, without, None), (2, people, 0), (3, people, None)):
+        plan = allocator.plan(round_state(there, round=number, jobs=2))
+        if warmed is None:
+            assert len(plan.client) == 2
+        else:
+            assert set(plan.task) == {warmed} and len(plan.client) == there.available[:, warmed].sum()

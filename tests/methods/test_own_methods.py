@@ -68,6 +68,25 @@ class LearnsYes(Own):
         return AllocatorThatLearnsYes("processors")
 
 
+class AllocatorThatLearnsATuple(RandomAllocator):
+    learns = ("norm",)  # type: ignore[assignment]
+
+
+class LearnsATuple(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorThatLearnsATuple("processors")
+
+
+class AllocatorOfOneArgument(RandomAllocator):
+    def learn(self, state: Any) -> None:  # type: ignore[override]
+        pass
+
+
+class LearnsFromNothing(Own):
+    def allocator(self) -> fedmux.Allocator:
+        return AllocatorOfOneArgument("processors")
+
+
 class AllocatorOfMemories(RandomAllocator):
     learns = frozenset({"memory"})
 
@@ -97,6 +116,8 @@ class Compares(Own):
         (Misspelt, 'AllocatorOfLosses.needs names "losses"', 'did you mean "loss"'),
         (LearnsText, ("AllocatorThatLearnsText.learns", "loss"), 'frozenset({"loss"})'),
         (LearnsYes, ("AllocatorThatLearnsYes.learns", "True"), 'frozenset({"loss"})'),
+        (LearnsATuple, ("AllocatorThatLearnsATuple.learns", "norm"), "frozenset"),
+        (LearnsFromNothing, "AllocatorOfOneArgument.learn", "def learn(self, state, lessons)"),
         (
             LearnsWhatNobodyKeeps,
             ('AllocatorOfMemories.learns names "memory"', "Unbiased keeps none"),

@@ -112,7 +112,7 @@ NUMBERS = {
     for key, field in kind.model_fields.items()
     if mentions(field.annotation, float)
 }
-ENDLESS = ("FedFair.alpha", "FairVr.alpha")  # the worst task alone
+ENDLESS = ("FedFair.alpha", "FairVr.alpha", "FairForecast.alpha")  # the worst task alone
 
 
 @pytest.mark.parametrize("name", NUMBERS)

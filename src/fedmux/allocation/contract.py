@@ -1,6 +1,7 @@
 """What an allocator has to keep: what it may ask for, what a plan is, what a draw is. A breach names it."""
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Set
 from functools import partial
 from typing import get_args
 
@@ -32,12 +33,24 @@ def check_needs(allocator: Allocator) -> None:
         who = f"{type(allocator).__name__}.{attribute}"
         if isinstance(named, str):
             raise FedmuxError(f'{who} is the text "{named}"; write frozenset({{"{named}"}})')
-        if not isinstance(named, Iterable):
+        if not isinstance(named, Set):
             raise FedmuxError(f'{who} is {named}; write frozenset({{"{known[0]}"}}) or the like')
         for name in named:
             if name not in known:
                 names = ", ".join(known)
                 raise FedmuxError(f'{who} names "{name}"{closest(str(name), known)}; known: {names}')
+
+
+def check_arguments(allocator: Allocator) -> None:
+    """Refuse methods that cannot be called as they will be."""
+    for name, arguments in (("plan", ("state",)), ("learn", ("state", "lessons"))):
+        try:
+            inspect.signature(getattr(allocator, name)).bind(*arguments)
+        except TypeError:
+            raise FedmuxError(
+                f"{type(allocator).__name__}.{name} cannot be called with {' and '.join(arguments)}; "
+                f"write def {name}(self, {', '.join(arguments)})"
+            ) from None
 
 
 def planned(allocator: Allocator, state: RoundState) -> Plan:
@@ -50,13 +63,30 @@ def planned(allocator: Allocator, state: RoundState) -> Plan:
         shape = state.population.sizes.shape
         _array("probability", plan.probability, shape, who)
         _array("processors", plan.processors, shape[:1], who)
-        if plan.betas is not None:
-            _array("betas", plan.betas, shape, who)
         _check_probabilities(plan, state, who)
     elif isinstance(plan, Fixed):
         _array("client", plan.client, np.shape(plan.client)[:1], who)
         _array("task", plan.task, np.shape(plan.client)[:1], who)
+    _check_betas(getattr(plan, "betas", None), state, who)
     return plan
+
+
+def _check_betas(betas: object, state: RoundState, who: str) -> None:
+    if betas is None:
+        return
+    _array("betas", betas, state.population.sizes.shape, who)
+    assert isinstance(betas, np.ndarray)
+    if betas.dtype.kind not in "iuf":
+        raise FedmuxError(f"{who}: `betas` of its plan are of {betas.dtype}; they should be numbers")
+    _none(
+        state,
+        who,
+        ~np.isfinite(betas),
+        lambda i, s: (
+            f"the weight of client {i}'s stale update for {state.task(s)} is {betas[i, s]}; it should be a "
+            "finite number, 0 where there is none"
+        ),
+    )
 
 
 def _array(name: str, values: object, shape: tuple[int, ...], who: str) -> None:

@@ -25,15 +25,19 @@ class MultiUcbAllocator(Allocator):
         self.discount, self.exploration, self.warm_start = discount, exploration, warm_start
         self.losses = self.jobs = np.zeros((0, 0))  # N x S: L and N
         self.rounds = np.zeros(0)  # S: T
+        self.warmed = np.zeros(0, bool)  # S: everybody has trained the task once
 
     def plan(self, state: RoundState) -> Fixed:
         people = state.population
         if not self.losses.size:
             self.losses, self.jobs = np.zeros((2, *people.sizes.shape))
             self.rounds = np.zeros(people.tasks)
-        if self.warm_start and state.round < people.tasks:
-            client = np.flatnonzero(people.available[:, state.round])
-            plan = Fixed(client, np.full(len(client), state.round))
+            self.warmed = np.full(people.tasks, not self.warm_start)
+        cold = np.flatnonzero(~self.warmed & people.available.any(0))
+        if len(cold):
+            client = np.flatnonzero(people.available[:, cold[0]])
+            plan = Fixed(client, np.full(len(client), cold[0]))
+            self.warmed[cold[0]] = True
         else:
             plan = in_turns(state, self.index(people.shares), people.available)
         self.losses, self.jobs = self.discount * self.losses, self.discount * self.jobs
@@ -55,12 +59,12 @@ class MultiUcbAllocator(Allocator):
     def forget(self, task: int) -> None:
         for values in (self.losses, self.jobs, self.rounds):
             values[..., task : task + 1] = 0.0
+        self.warmed[task : task + 1] = not self.warm_start
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"losses": self.losses, "jobs": self.jobs, "rounds": self.rounds}
+        return {name: getattr(self, name) for name in ("losses", "jobs", "rounds", "warmed")}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         if state:
-            self.losses, self.jobs, self.rounds = (
-                state[name].copy() for name in ("losses", "jobs", "rounds")
-            )
+            for name, value in state.items():
+                setattr(self, name, value.copy())

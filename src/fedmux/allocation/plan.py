@@ -83,6 +83,7 @@ class RoundState:
     units: Floats | None = None  # S: load of a job of each task on a processor, at least 1; None: all 1
     momenta: Floats | None = None  # S: of local SGD; None: none
     names: tuple[str, ...] = ()  # S: of the tasks, for messages
+    noise: Floats | None = None  # S: norm of the noise that clients add to an update; None: none
     betas: Floats | None = None  # N x S: by what the plan multiplies stale updates; None: it leaves it open
 
     def task(self, s: SupportsIndex) -> str:

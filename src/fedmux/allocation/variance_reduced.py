@@ -57,7 +57,8 @@ class VarianceReduced(Allocator):
         scores, *_ = checked(self._scores(state), people.capacity, people.available)
         scores = floored(self.balance.divided(scores, people), people.available, self.options.floor)
         plan = mixed(state, scores, self.options.mixing, self.options.draws)
-        return replace(plan, betas=state.signals.betas)
+        betas = state.signals.betas
+        return plan if betas is None else replace(plan, betas=np.nan_to_num(betas))
 
     def _scores(self, state: RoundState) -> Floats:
         """U (N x S), an array of its own; with partial reports, remembered scores, or a task's largest for
@@ -73,7 +74,14 @@ class VarianceReduced(Allocator):
         return np.where(available, guess, 0.0)
 
     def scores(self, state: RoundState) -> Floats:
-        return self.score(state, state.signals)
+        return self.score(state, self._as_sent(state))
+
+    def _as_sent(self, state: RoundState) -> Signals:
+        """Reports have no noise. Where norms are also learned from updates, which have, it is added."""
+        signals = state.signals
+        if not self.learns or state.noise is None or signals.norms is None:
+            return signals
+        return replace(signals, norms=np.hypot(signals.norms, state.noise))
 
     def score(self, state: RoundState, signals: Signals) -> Floats:
         """U of the pairs that reported, NaN elsewhere."""

@@ -166,23 +166,24 @@ class SimulatedFleet:
         telling: Bools | None = None,
     ) -> Iterator[Updates]:
         """Updates of this process's jobs; those just computed for a signal are reused."""
-        losses = None if telling is None else self._losses(models, assignment, telling)
+        losses, bad = (None, None) if telling is None else self._losses(models, assignment, telling)
         for s, rows, parameters, buffers in self._finite(self._trained(models, assignment, round, rule)):
             updates = self._updates(s, assignment, rows, parameters, buffers, round)
-            if losses is not None:
-                sound = np.flatnonzero(np.isfinite(losses[rows]))
+            if losses is not None and bad is not None:
+                sound = np.flatnonzero(~bad[rows])
                 updates = replace(updates, losses=losses[rows])
                 updates = updates if len(sound) == len(rows) else updates.part(sound)
             if len(updates.rows):
                 yield updates
 
-    def _losses(self, models: list[Model], assignment: Assignment, telling: Bools) -> Floats:
-        """J: the loss each client starts from; 0 for those that do not tell."""
+    def _losses(self, models: list[Model], assignment: Assignment, telling: Bools) -> tuple[Floats, Bools]:
+        """J: the loss each client starts from, NaN for those that do not tell; whose is not finite."""
         drawn = np.zeros_like(telling)
         drawn[assignment.client, assignment.task] = True
         found = self.scorer.client_values(models, drawn & telling)[0]
         told = telling[assignment.client, assignment.task]
-        return np.where(told, found[assignment.client, assignment.task], 0.0)
+        losses = np.where(told, found[assignment.client, assignment.task], np.nan)
+        return losses, told & ~np.isfinite(losses)
 
     def _trained(
         self, models: list[Model], assignment: Assignment, round: int, rule: LocalRule | None

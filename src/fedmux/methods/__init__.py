@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fedmux.aggregation import Aggregator
 from fedmux.allocation import Allocator
-from fedmux.allocation.contract import check_needs
+from fedmux.allocation.contract import check_arguments, check_needs
 from fedmux.errors import FedmuxError
 from fedmux.importing import closest, import_object, reference_to
 from fedmux.runs.scale import Scale
@@ -46,6 +46,7 @@ class Method(Checked):
         _is_a(Allocator, allocator, f"{type(self).__name__}.allocator")
         _is_a(Aggregator, aggregator, f"{type(self).__name__}.aggregator")
         check_needs(allocator)
+        check_arguments(allocator)
         compares = sorted(allocator.needs & {"residual", "projection"})
         keeps_none = type(aggregator).stale is Aggregator.stale
         if keeps_none and (compares or "memory" in allocator.learns):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedmux.aggregation import Aggregator, Unbiased
 from fedmux.aggregation.stale import PlannedStale
@@ -40,6 +40,13 @@ class Forecasting(Stored):
     stale: bool = Field(
         True, description="keep clients' last updates as control variates; false: no memory, larger variance"
     )
+
+    @model_validator(mode="after")
+    def _keeps_what_it_says(self) -> "Forecasting":
+        kept = {"rank", "precision", "storage"} & self.model_fields_set
+        if not self.stale and kept:
+            raise ValueError(f"nothing is kept with stale = false; remove {min(kept)}, or set stale = true")
+        return self
 
     def options(self, mixing: float) -> ForecastOptions:
         return ForecastOptions(

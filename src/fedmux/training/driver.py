@@ -3,6 +3,7 @@
 `round` has the synchronous driver. Another one stands beside it in a file of its own; `training` chooses.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,4 +73,13 @@ def view_of(
         momenta=np.array([task.local.momentum for task in tasks]),
         names=tuple(task.name for task in tasks),
         units=np.array([settings.units for settings in experiment.tasks]),
+        noise=np.array([noise_of(task) for task in tasks]),
     )
+
+
+def noise_of(task: Task) -> float:
+    """The norm, up to chance, of the noise in an update of the task."""
+    if task.privacy is None:
+        return 0.0
+    entries = sum(parameter.numel() for parameter in task.layout.parameters.values())
+    return task.privacy.clip * task.privacy.noise * math.sqrt(entries)

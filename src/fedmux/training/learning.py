@@ -1,6 +1,7 @@
 """Notes what each update shows while it arrives, for the allocator to learn from after the round."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,14 +23,12 @@ class Learning:
         self,
         wanted: frozenset[Lesson],
         returned: Assignment,
-        signals: Signals,
         stale: LastSent,
         release: Release,
     ) -> None:
-        """`signals`: what clients reported before the draw; `stale` looks up what is kept of clients."""
+        """`stale` looks up what is kept of clients."""
         self.wanted, self.jobs, self.stale, self.release = wanted, returned, stale, release
         self.losses = np.zeros(len(returned))
-        self._asked = None if signals.losses is None else signals.losses[returned.client, returned.task]
         self._seen: list[tuple[Ints, Tensor]] = []  # rows; norm of G, cosine, norm of h (3 x k)
         self._mine: dict[int, list[Ints]] = {}  # by task: rows that arrived in this process
 
@@ -66,8 +65,6 @@ class Learning:
                 in_parts(len(rows), partial(self._measure, task, rows, seen[3]), self.release)
         seen[4] = self.losses
         team.sum(seen)
-        if self._asked is not None:
-            seen[4] = np.where(np.isnan(self._asked), seen[4], self._asked)
         norms, cosines, lengths, kept, losses = (values[arrived] for values in seen)
         memory = "memory" in self.wanted
         return Lessons(
@@ -83,6 +80,14 @@ class Learning:
 
     def _measure(self, task: int, rows: Ints, found: Floats, part: slice) -> None:
         found[rows[part]] = torch.linalg.vector_norm(self._kept(task, rows[part]), dim=1).cpu().numpy()
+
+
+def with_reports(updates: Updates, jobs: Assignment, signals: Signals) -> Updates:
+    """With the losses also of clients that had reported theirs before the draw, if losses are wanted."""
+    if updates.losses is None or signals.losses is None:
+        return updates
+    reported = signals.losses[jobs.client[updates.rows], updates.task]
+    return replace(updates, losses=np.where(np.isnan(updates.losses), reported, updates.losses))
 
 
 def distances(before: Sequence[Model], after: Sequence[Model]) -> Floats:

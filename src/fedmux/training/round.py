@@ -14,7 +14,7 @@ from fedmux.randomness import Stream
 from fedmux.training.agreement import same_everywhere
 from fedmux.training.deliveries import Deliveries
 from fedmux.training.driver import Played, Surroundings, view_of
-from fedmux.training.learning import Learning
+from fedmux.training.learning import Learning, with_reports
 from fedmux.training.state import State
 from fedmux.training.telling import note_idle
 
@@ -43,8 +43,9 @@ class Synchronous(Surroundings):
         with self.phase("train"):
             deliveries = self.send(state, view, plan, jobs, telling)  # some drop out, some are late
             sent, rule, stale = deliveries.returned, aggregator.local_rule, aggregator.stale
-            learning = Learning(allocator.learns, sent, view.signals, stale, self.fleet.release)
-            for updates in self.fleet.train(state.models, sent, state.round, rule, telling):
+            learning = Learning(allocator.learns, sent, stale, self.fleet.release)
+            for chunk in self.fleet.train(state.models, sent, state.round, rule, telling):
+                updates = with_reports(chunk, sent, view.signals)
                 learning.note(updates)
                 aggregator.add(updates)
                 deliveries.note(updates)
