@@ -86,7 +86,7 @@ def round_state(
         "accuracies": rng.uniform(0.1, 0.9, shape[1]),
         "learning_rates": np.full(shape[1], 0.1),
         "costs": np.ones(shape[1]),
-        "betas": betas,
+        "betas": np.nan_to_num(betas),
     }
     return RoundState(
         round=round,

@@ -1,5 +1,7 @@
 """Clients and tasks that come and go, under every method; absence; dropouts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,7 @@ from fedmux.dynamics import Absence, Dropout, Event, Presence, Process, Returns,
 from fedmux.experiment import Experiment
 from fedmux.model import Model
 from refusals import refused
-from stepping import next_models
+from stepping import next_models, play
 
 SCENARIO = {
     "rounds": 9,
@@ -87,7 +89,7 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(
     for number in range(2):
         state = round_state(before, round=number)
         past = rng.normal(1.0, 1.0, updates.shape).astype(np.float32)
-        next_models(aggregator, state, allocator.plan(state).draw(state.rng()), models, past)
+        play(allocator, aggregator, state, models, past)
     history = {name: value.clone() for name, value in aggregator.state().items()}
     returns = Returns(losing[0], 9, 0, losing[1])
     lost = 0
@@ -96,7 +98,9 @@ def test_the_step_stays_unbiased_after_joins_and_leaves_when_some_do_not_return(
     for draw in range(draws):
         aggregator.restore(history)
         state = round_state(now, round=2, seed=draw)
-        drawn = allocator.plan(state).draw(state.rng())
+        plan = allocator.plan(state)
+        drawn = plan.draw(state.rng())
+        state = replace(state, betas=getattr(plan, "betas", None))
         came = returns.draw(draw)[drawn.client]
         back = returns.first(drawn.client, came, returns.enough(drawn.client, 1.6), draw)
         lost += int((~back).sum())
