@@ -40,15 +40,15 @@ def with_betas(betas: Any) -> Probabilities:
 
 def with_beta(value: float) -> Probabilities:
     betas = np.zeros(PEOPLE.sizes.shape)
-    betas[4, 1] = value
+    betas[BUSY, 1] = value
     return with_betas(betas)
 
 
 @pytest.mark.parametrize(
     ("made", "place", "remedy"),
     [
-        (with_beta(np.inf), ("Mine", "round 3", "client 4", "task 1", "inf"), "finite"),
-        (with_beta(np.nan), ("Mine", "round 3", "client 4", "task 1", "nan"), "finite"),
+        (with_beta(np.inf), ("Mine", "round 3", f"client {BUSY}", "task 1", "inf"), "finite"),
+        (with_beta(np.nan), ("Mine", "round 3", f"client {BUSY}", "task 1", "nan"), "finite"),
         (with_betas([1.0]), ("Mine", "betas", "list"), "(8, 3)"),
         (with_betas(np.full((8, 3), "1")), ("Mine", "betas", "<U1"), "numbers"),
         (GOOD.probability, "Mine.plan returned ndarray", "fedmux.Probabilities"),

@@ -154,7 +154,7 @@ class PlannedStale(Stale):
                 "this aggregator takes the weights of stale updates from the plan, which has none; "
                 "set `betas` of fedmux.Probabilities"
             )
-        return state.betas
+        return np.where(state.population.available, state.betas, 0.0)
 
     def _past(self, task: int, state: RoundState) -> Tensor:
         return self.store.weighted(task, state.population.shares[:, task] * self.betas[:, task])

@@ -81,7 +81,7 @@ def _check_betas(betas: object, state: RoundState, who: str) -> None:
     _none(
         state,
         who,
-        ~np.isfinite(betas),
+        ~np.isfinite(betas) & state.population.available,
         lambda i, s: (
             f"the weight of client {i}'s stale update for {state.task(s)} is {betas[i, s]}; it should be a "
             "finite number, 0 where there is none"
