@@ -5,6 +5,7 @@ For trying out an app and for tests. All its processes end with it, however it e
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -219,6 +220,9 @@ def _script(name: str) -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """One that nobody's outgoing connection is given before it is used: systems take those from 32768 up."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
