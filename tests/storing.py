@@ -50,3 +50,22 @@ def busy(kept: Store, rounds: int, seed: int = 0, size: int = SIZE) -> Populatio
             put(kept, people, task, clients, rng.normal(0, 3, (len(clients), size)))
         kept.end()
     return people
+
+
+def go_on_alike(kept: Store, copy: Store) -> None:
+    """A store that is restored from a busy one's state holds, after more rounds, the same bits."""
+    people = busy(kept, 30)
+    copy.restore({name: value.clone() for name, value in kept.state().items()})
+    rng = np.random.default_rng(9)
+    for number in range(30, 34):
+        people = changed(people, rng)
+        able = np.flatnonzero(people.available[:, 0])[:4]
+        values = rng.normal(0, 1, (len(able), SIZE))
+        for each in (kept, copy):
+            each.begin(round_state(people, round=number), zero_models(2, SIZE))
+            put(each, people, 0, able, values)
+            each.end()
+    for task in range(2):
+        assert torch.equal(copy.mean(task), kept.mean(task))
+        assert torch.equal(*(each.get(task, np.arange(people.clients)) for each in (kept, copy)))
+        assert copy.bytes(task) == kept.bytes(task)

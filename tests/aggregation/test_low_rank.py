@@ -12,7 +12,7 @@ from fedmux.aggregation.low_rank import LowRankStore
 from fedmux.aggregation.store import ClientStore
 from fedmux.population import Population
 from stepping import zero_models
-from storing import SIZE, busy, changed, put, recomputed
+from storing import SIZE, busy, go_on_alike, put, recomputed
 
 CLIENTS = 20
 EVERYBODY = Population(
@@ -153,21 +153,7 @@ def test_a_task_is_forgotten_and_starts_again():
 def test_a_restored_store_goes_on_like_the_one_it_was_taken_from(precision):
     kept, copy = (LowRankStore(3, precision) for _ in range(2))
     copy.restore({})
-    people = busy(kept, 30)
-    copy.restore({name: value.clone() for name, value in kept.state().items()})
-    rng = np.random.default_rng(9)
-    for number in range(30, 34):
-        people = changed(people, rng)
-        able = np.flatnonzero(people.available[:, 0])[:4]
-        values = rng.normal(0, 1, (len(able), SIZE))
-        for each in (kept, copy):
-            each.begin(round_state(people, round=number), zero_models(2, SIZE))
-            put(each, people, 0, able, values)
-            each.end()
-    for task in range(2):
-        assert torch.equal(copy.mean(task), kept.mean(task))
-        assert torch.equal(vectors(copy, task), vectors(kept, task))
-        assert copy.bytes(task) == kept.bytes(task)
+    go_on_alike(kept, copy)
 
 
 def test_memory_that_runs_out_at_the_end_of_a_round_costs_nothing_but_time(monkeypatch):

@@ -10,7 +10,7 @@ from fedmux.aggregation.aggregator import Workspace
 from fedmux.aggregation.store import ClientStore
 from fedmux.population import Population
 from stepping import zero_models
-from storing import SIZE, busy, changed, put, recomputed
+from storing import SIZE, busy, go_on_alike, put, recomputed
 
 PRECISION = [("float32", 2**-24), ("bfloat16", 2**-8)]  # largest relative rounding
 
@@ -131,20 +131,7 @@ def test_a_restored_store_goes_on_like_the_one_it_was_taken_from(precision, stor
     kept, copy = (ClientStore(precision, storage) for _ in range(2))
     kept.workspace, copy.workspace = Workspace(tmp_path / "a"), Workspace(tmp_path / "b")
     assert kept.state()["row"].shape == (0, 0)
-    people = busy(kept, 30)
-    copy.restore({name: value.clone() for name, value in kept.state().items()})
-    rng = np.random.default_rng(9)
-    for number in range(30, 34):
-        people = changed(people, rng)
-        able = np.flatnonzero(people.available[:, 0])[:4]
-        values = rng.normal(0, 1, (len(able), SIZE))
-        for each in (kept, copy):
-            each.begin(round_state(people, round=number), zero_models(2, SIZE))
-            put(each, people, 0, able, values)
-    for task in range(2):
-        assert torch.equal(copy.mean(task), kept.mean(task))
-        assert torch.equal(*(each.get(task, np.arange(people.clients)) for each in (kept, copy)))
-        assert copy.bytes(task) == kept.bytes(task)
+    go_on_alike(kept, copy)
 
 
 def test_restoring_nothing_is_a_fresh_store():

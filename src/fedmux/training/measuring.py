@@ -66,8 +66,9 @@ class Meter(Surroundings):
             rows = assignment.task == s
             uploads = int((rows & back).sum())
             asked = people.sizes[reported[:, s], s]
-            # Those that send their loss with the update.
-            told = rows & False if telling is None else rows & telling[assignment.client, s]
+            told = np.zeros_like(rows)  # those that send their loss with the update
+            if telling is not None:
+                told = rows & telling[assignment.client, s]
             passes = people.sizes[assignment.client[told], s]
             if "loss" in needs:
                 passes = np.concatenate([passes, asked])
